@@ -1,0 +1,53 @@
+# Every command a contributor needs. `make` alone prints this list.
+# One virtual environment (.venv) and one cargo target folder (target/), both ignored by git.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+RUST_SOURCES := $(shell find rust -name '*.rs' -o -name 'Cargo.toml') Cargo.toml Cargo.lock
+
+.PHONY: help setup build run test check check-rust check-python fix clean
+
+help: ## Print this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+setup: $(BIN)/.ready ## Make .venv with every tool, pinned by constraints.txt
+$(BIN)/.ready: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev click rich
+	@touch $@
+
+build: $(BIN)/.built ## Build the native module into .venv
+$(BIN)/.built: $(BIN)/.ready $(RUST_SOURCES)
+	$(BIN)/maturin develop --release --quiet
+	@touch $@
+
+run: build ## Set up, then show the product at work
+	$(BIN)/hisparse-svc plan glm-5.2
+
+test: build ## Set up, then run every test this machine can run
+	cargo test --quiet --workspace
+	$(BIN)/pytest -q
+
+check: check-rust check-python test ## Format, lint and test: what CI runs
+
+check-rust: $(BIN)/.ready
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+
+check-python: build
+	$(BIN)/ruff format --check python tests
+	$(BIN)/ruff check python tests
+	$(BIN)/mypy
+
+fix: $(BIN)/.ready ## Format everything and apply safe lint fixes
+	cargo fmt --all
+	$(BIN)/ruff format python tests
+	$(BIN)/ruff check --fix python tests
+
+clean: ## Remove build outputs and the virtual environment
+	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,20 @@
+//! Bookkeeping of a host-backed KV node. Nothing here touches bytes, files, threads, clocks or randomness.
+//!
+//! ```text
+//!  config.json ──► model ──► layout ──► budget ──► ledger ──► pages
+//!                    │                    │
+//!                    └──► backends        └──► what `plan`, gRPC and the docs print
+//! ```
+//!
+//! One source for each truth: every formula, bound and table of the product lives in this crate, and Python, the
+//! command line, gRPC and the documentation all call it.
+#![forbid(unsafe_code)]
+
+pub mod env;
+pub mod error;
+pub mod input;
+pub mod limits;
+pub mod model;
+pub mod platform;
+pub mod ratio;
+pub mod units;

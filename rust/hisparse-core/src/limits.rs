@@ -1,0 +1,22 @@
+//! Every bound and default of the product, once. The same names appear in proto comments, CLI help and the docs.
+
+/// Tokens in one page, in every layer of every pool.
+pub const PAGE_TOKENS: u64 = 64;
+
+/// Largest hot buffer: its recency order holds signed 16-bit slots, and 40,000 wraps silently upstream.
+pub const MAX_HOT_ROWS: u64 = 32_768;
+
+/// Most layers a model may have; real ones have 61 to 78.
+pub const MAX_LAYERS: u64 = 1_024;
+
+/// Longest context a config may claim, in tokens (2^32: a thousand times today's longest).
+pub const MAX_CONTEXT_TOKENS: u64 = 1 << 32;
+
+/// Widest head, rank or hidden dimension a config may claim.
+pub const MAX_DIMENSION: u64 = 1 << 20;
+
+/// Largest memory figure accepted anywhere, in bytes (1 PiB).
+pub const MAX_MEMORY_BYTES: u64 = 1 << 50;
+
+/// Largest host-to-device ratio.
+pub const MAX_RATIO: u64 = 10_000;

@@ -1,0 +1,107 @@
+//! What a model's `config.json` says about its KV: shapes only, no weights.
+//!
+//! ```text
+//!  config.json ──► family ──► shape (what a row is) + layers (who indexes, who reuses) ──► Model
+//! ```
+//! Two key styles occur, the checkpoint's and transformers' own; both give the same [`Model`].
+
+use serde::Serialize;
+
+use crate::units::Tokens;
+
+/// A sparse-attention family whose KV this project knows to the byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Family {
+    /// DeepSeek-V3.2: MLA with an indexer in every layer.
+    DeepseekV32,
+    /// GLM-5, 5.1, 5.2, 5.3: MLA, the indexer shared between layers in the later ones.
+    GlmMoeDsa,
+    /// DeepSeek-V4: compressed layers (C4, C128) and a sliding window.
+    DeepseekV4,
+    /// MiniMax M3: block-sparse multi-head attention with a K-only index.
+    MinimaxM3,
+    /// Some other model that carries the DSA fields.
+    GenericDsa,
+}
+
+/// What one row of main KV is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Shape {
+    /// One latent vector and one rotary key, shared by all heads.
+    Mla {
+        /// Width of the latent vector (`kv_lora_rank`).
+        kv_lora_rank: u64,
+        /// Width of the rotary key (`qk_rope_head_dim`).
+        qk_rope_head_dim: u64,
+    },
+    /// DeepSeek-V4's record: an FP8 part, a BF16 rotary part, scales.
+    DeepseekV4 {
+        /// Width of a head, rotary part included (`head_dim`).
+        head_dim: u64,
+        /// Width of the rotary part (`qk_rope_head_dim`).
+        qk_rope_head_dim: u64,
+        /// Tokens of the sliding window that every layer keeps.
+        sliding_window_tokens: u64,
+    },
+    /// A key and a value per KV head.
+    Mha {
+        /// KV heads before tensor parallelism divides them.
+        kv_heads: u64,
+        /// Width of a head.
+        head_dim: u64,
+        /// Tokens of one block that the indexer picks.
+        block_tokens: u64,
+    },
+}
+
+/// How a layer attends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// Scores its own top-k: it has an indexer and an indexer cache.
+    Indexed,
+    /// Reuses the top-k of the nearest indexed layer before it.
+    Shared,
+    /// Attends to everything: its KV stays on the GPU at logical size.
+    Dense,
+    /// Keeps the sliding window alone (DeepSeek-V4, ratio 0).
+    Window,
+    /// Keeps one row per `ratio` tokens, and picks among them by an indexer where the ratio is 4.
+    Compressed {
+        /// Tokens per kept row.
+        ratio: u64,
+    },
+}
+
+/// A model as the planner sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Model {
+    /// Preset or folder name, else the architecture's.
+    pub name: String,
+    /// Its family.
+    pub family: Family,
+    /// The config's first `architectures` entry, or empty.
+    pub architecture: String,
+    /// What a row is.
+    pub shape: Shape,
+    /// Main layers in order, without draft layers.
+    pub layers: Vec<Layer>,
+    /// Draft (next-token prediction) layers the checkpoint carries.
+    pub draft_layers: u64,
+    /// Query heads before tensor parallelism divides them.
+    pub attention_heads: u64,
+    /// Tokens the indexer keeps per step (blocks × block size where it picks blocks).
+    pub top_k: u64,
+    /// Width of an indexer key.
+    pub index_head_dim: u64,
+    /// Indexer heads.
+    pub index_heads: u64,
+    /// Tokens pooled into one indexer key; 1 for all but GLM-5.3-Flash's 4.
+    pub index_pooling: u64,
+    /// Longest position the model was made for.
+    pub context_tokens: Tokens,
+    /// What a reader of the plan should know, each a full sentence.
+    pub warnings: Vec<String>,
+}
