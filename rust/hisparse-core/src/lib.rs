@@ -17,4 +17,5 @@ pub mod limits;
 pub mod model;
 pub mod platform;
 pub mod ratio;
+pub mod size;
 pub mod units;
