@@ -55,11 +55,16 @@ impl<'a> Fields<'a> {
 
     /// As [`Fields::whole`] from 1, and absence is a problem too.
     pub fn required(&mut self, name: &str, max: u64) -> Option<u64> {
+        self.required_from(name, 1, max)
+    }
+
+    /// As [`Fields::whole`], but absence is a problem too.
+    pub fn required_from(&mut self, name: &str, min: u64, max: u64) -> Option<u64> {
         if self.raw(name).is_none() {
             self.problem(name, "is required", "add it to the file");
             return None;
         }
-        self.whole(name, 1, max)
+        self.whole(name, min, max)
     }
 
     /// Text; `None` where absent, or wrong (then noted).
@@ -80,6 +85,29 @@ impl<'a> Fields<'a> {
             self.problem(name, "must be a list", "write it as [ … ]");
         }
         list
+    }
+
+    /// An object inside this one, to be read under its own path; `None` where absent, or wrong (then noted).
+    ///
+    /// What is noted on it comes back by [`Fields::absorb`].
+    pub fn object(&mut self, name: &str) -> Option<Fields<'a>> {
+        let value = self.raw(name)?;
+        let object = value.as_object();
+        if object.is_none() {
+            self.problem(name, "must be an object", "write it as { … }");
+        }
+        object.map(|object| Fields::new(object, self.path_of(name)))
+    }
+
+    /// Notes a problem with entry `index` of the list `name`.
+    pub fn problem_at(&mut self, name: &str, index: usize, rule: impl Into<String>, remedy: impl Into<String>) {
+        let value = self.raw(name).and_then(|list| list.get(index)).map_or_else(|| "missing".to_owned(), shown);
+        self.problems.push(Problem::new(format!("{}[{index}]", self.path_of(name)), value, rule, remedy));
+    }
+
+    /// Takes over the problems noted on a nested object.
+    pub fn absorb(&mut self, nested: Fields<'_>) {
+        self.problems.extend(nested.finish());
     }
 
     /// Everything noted so far, and the end of reading.

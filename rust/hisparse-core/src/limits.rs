@@ -9,6 +9,12 @@ pub const MAX_HOT_ROWS: u64 = 32_768;
 /// Most layers a model may have; real ones have 61 to 78.
 pub const MAX_LAYERS: u64 = 1_024;
 
+/// Largest `config.json` read, in bytes; real ones are below 64 KiB.
+pub const MAX_CONFIG_BYTES: usize = 4 << 20;
+
+/// Most heads of one kind a config may claim.
+pub const MAX_HEADS: u64 = 1 << 16;
+
 /// Longest context a config may claim, in tokens (2^32: a thousand times today's longest).
 pub const MAX_CONTEXT_TOKENS: u64 = 1 << 32;
 

@@ -3,11 +3,16 @@
 //! ```text
 //!  config.json ──► family ──► shape (what a row is) + layers (who indexes, who reuses) ──► Model
 //! ```
-//! Two key styles occur, the checkpoint's and transformers' own; both give the same [`Model`].
+//! Two key styles occur, the checkpoint's and transformers' own; both give the same [`Model`]. [`Model::from_json_text`]
+//! reads one.
 
 use serde::Serialize;
 
 use crate::units::Tokens;
+
+mod config;
+mod dsa;
+pub mod index_sharing;
 
 /// A sparse-attention family whose KV this project knows to the byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -33,7 +38,7 @@ pub enum Shape {
     Mla {
         /// Width of the latent vector (`kv_lora_rank`).
         kv_lora_rank: u64,
-        /// Width of the rotary key (`qk_rope_head_dim`).
+        /// Width of the rotary key (`qk_rope_head_dim`); 0 for models without one.
         qk_rope_head_dim: u64,
     },
     /// DeepSeek-V4's record: an FP8 part, a BF16 rotary part, scales.
@@ -49,7 +54,7 @@ pub enum Shape {
     Mha {
         /// KV heads before tensor parallelism divides them.
         kv_heads: u64,
-        /// Width of a head.
+        /// Width of a head, the same for keys and values.
         head_dim: u64,
         /// Tokens of one block that the indexer picks.
         block_tokens: u64,
@@ -73,6 +78,23 @@ pub enum Layer {
         /// Tokens per kept row.
         ratio: u64,
     },
+    /// Linear attention: a state of fixed size per request, no rows at all.
+    Linear,
+}
+
+impl Layer {
+    /// Compression ratio of the DeepSeek-V4 layers that carry an indexer; the others attend to all their rows.
+    pub const INDEXED_RATIO: u64 = 4;
+
+    /// Whether the layer scores tokens itself, and so has an indexer cache.
+    pub const fn has_indexer(self) -> bool {
+        matches!(self, Self::Indexed | Self::Compressed { ratio: Self::INDEXED_RATIO })
+    }
+
+    /// Whether the layer reads a picked subset, so that its main KV may live in host memory.
+    pub const fn is_sparse(self) -> bool {
+        self.has_indexer() || matches!(self, Self::Shared)
+    }
 }
 
 /// A model as the planner sees it.
@@ -104,4 +126,26 @@ pub struct Model {
     pub context_tokens: Tokens,
     /// What a reader of the plan should know, each a full sentence.
     pub warnings: Vec<String>,
+}
+
+impl Model {
+    /// Layers for which `keep` holds.
+    pub fn count_layers(&self, keep: impl Fn(Layer) -> bool) -> u64 {
+        self.layers.iter().filter(|layer| keep(**layer)).fold(0, |count, _| count + 1)
+    }
+
+    /// Layers that keep rows of main KV: all but linear ones.
+    pub fn kv_layers(&self) -> u64 {
+        self.count_layers(|layer| layer != Layer::Linear)
+    }
+
+    /// Layers with an indexer cache.
+    pub fn indexer_layers(&self) -> u64 {
+        self.count_layers(Layer::has_indexer)
+    }
+
+    /// Layers whose main KV may live in host memory.
+    pub fn sparse_layers(&self) -> u64 {
+        self.count_layers(Layer::is_sparse)
+    }
 }

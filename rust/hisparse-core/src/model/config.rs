@@ -1,0 +1,166 @@
+//! From the text of a `config.json` to a [`Model`]: find the object that describes the language model, name its
+//! family, let that family's file read it.
+//!
+//! ```text
+//!  text ──► root object ──► text_config? ──► family by model_type, else by architecture, else by DSA fields
+//!                                               │
+//!                                               └──► dsa.rs
+//! ```
+
+use serde_json::Value;
+
+use super::{Family, Model, dsa};
+use crate::error::{Problem, Problems};
+use crate::input::{Fields, shown};
+use crate::limits::MAX_CONFIG_BYTES;
+
+/// Number formats a checkpoint may declare in `dtype` (older files: `torch_dtype`).
+const KNOWN_DTYPES: [&str; 5] = ["bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2"];
+
+/// Fields that make a model sparse in the manner of DeepSeek-V3.2.
+const DSA_FIELDS: [&str; 3] = ["index_topk", "index_n_heads", "index_head_dim"];
+
+/// Fields that a row of MLA needs beside them.
+const MLA_FIELDS: [&str; 2] = ["kv_lora_rank", "qk_rope_head_dim"];
+
+/// The object being read, and what was learnt before its family was known.
+pub(super) struct Source<'a> {
+    /// The language model's own fields.
+    pub fields: Fields<'a>,
+    /// Name of the model for plans and messages.
+    pub name: String,
+    /// First `architectures` entry, or empty.
+    pub architecture: String,
+}
+
+impl Model {
+    /// Reads the text of a `config.json`. `name` labels the model in plans; where it is empty, the architecture does.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the text, each problem with the path of its field.
+    pub fn from_json_text(name: &str, text: &str) -> Result<Self, Problems> {
+        let refuse = |value: String, rule: String| {
+            Problems::one(Problem::new(
+                "config.json",
+                value,
+                rule,
+                "give the config.json that comes with the checkpoint",
+            ))
+        };
+        if text.len() > MAX_CONFIG_BYTES {
+            return Err(refuse(format!("{} bytes", text.len()), format!("must be at most {MAX_CONFIG_BYTES} bytes")));
+        }
+        if text.trim().is_empty() {
+            return Err(refuse("empty".to_owned(), "must hold a JSON object".to_owned()));
+        }
+        let value: Value = serde_json::from_str(text)
+            .map_err(|error| refuse(shown(&Value::from(text)), format!("must be JSON: {error}")))?;
+        Self::from_value(name, &value)
+    }
+
+    /// As [`Model::from_json_text`], for JSON that is parsed already.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the value, each problem with the path of its field.
+    pub fn from_value(name: &str, value: &Value) -> Result<Self, Problems> {
+        let Some(root) = value.as_object() else {
+            return Err(Problems::one(Problem::new(
+                "config.json",
+                shown(value),
+                "must be a JSON object",
+                "give the config.json that comes with the checkpoint",
+            )));
+        };
+        let mut outer = Fields::new(root, "");
+        let inner = outer.object("text_config");
+        let outer_architecture = first_architecture(&mut outer);
+        let outer_type = outer.text("model_type");
+        let (mut fields, mut architecture, mut model_type) = (outer, outer_architecture, outer_type);
+        if let Some(mut nested) = inner {
+            let nested_architecture = first_architecture(&mut nested);
+            let nested_type = nested.text("model_type");
+            architecture = architecture.or(nested_architecture);
+            model_type = nested_type.or(model_type);
+            nested.absorb(fields);
+            fields = nested;
+        }
+        check_dtype(&mut fields);
+
+        let architecture = architecture.unwrap_or_default().to_owned();
+        let name = if name.is_empty() { architecture.clone() } else { name.to_owned() };
+        let family = family_of(model_type, &architecture, &fields);
+        let mut source = Source { fields, name, architecture };
+        let model = if let Some(family) = family {
+            dsa::read(&mut source, family)
+        } else {
+            refuse_dense(&mut source);
+            None
+        };
+        let problems = source.fields.finish();
+        match model {
+            Some(model) => problems.into_result(model),
+            None => Err(problems),
+        }
+    }
+}
+
+/// The first entry of `architectures`, where there is one.
+fn first_architecture<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
+    let first = fields.list("architectures")?.first()?;
+    if !first.is_string() {
+        fields.problem_at("architectures", 0, "must be text", "name the model's class");
+    }
+    first.as_str()
+}
+
+/// `model_type` decides, then the architecture's name, then the presence of DSA fields.
+fn family_of(model_type: Option<&str>, architecture: &str, fields: &Fields<'_>) -> Option<Family> {
+    let by_type = match model_type.unwrap_or_default() {
+        "deepseek_v32" => Some(Family::DeepseekV32),
+        "glm_moe_dsa" => Some(Family::GlmMoeDsa),
+        _ => None,
+    };
+    let by_architecture = || match architecture {
+        "DeepseekV32ForCausalLM" => Some(Family::DeepseekV32),
+        "GlmMoeDsaForCausalLM" => Some(Family::GlmMoeDsa),
+        _ => None,
+    };
+    let by_fields = || DSA_FIELDS.iter().any(|field| fields.raw(field).is_some()).then_some(Family::GenericDsa);
+    by_type.or_else(by_architecture).or_else(by_fields)
+}
+
+/// One problem for a model without an indexer: which fields it lacks.
+fn refuse_dense(source: &mut Source<'_>) {
+    let missing: Vec<&str> =
+        MLA_FIELDS.iter().chain(&DSA_FIELDS).filter(|field| source.fields.raw(field).is_none()).copied().collect();
+    let subject = if source.architecture.is_empty() {
+        "the model".to_owned()
+    } else {
+        format!("{}'s config", source.architecture)
+    };
+    source.fields.problem(
+        DSA_FIELDS[0],
+        format!("{subject} has no sparse attention: it lacks {}", missing.join(", ")),
+        "give a sparse-attention model: DeepSeek-V3.2, GLM-5, DeepSeek-V4, MiniMax M3, or another with these fields",
+    );
+}
+
+/// A declared number format must be one that exists; its value is not needed, as the KV format is the engine's choice.
+fn check_dtype(fields: &mut Fields<'_>) {
+    for name in ["dtype", "torch_dtype"] {
+        if let Some(dtype) = fields.text(name)
+            && !KNOWN_DTYPES.contains(&dtype)
+        {
+            fields.problem(name, "is no known number format", format!("use one of {}", KNOWN_DTYPES.join(", ")));
+        }
+    }
+}
+
+/// Number of entries a list must have, as a problem where it has another.
+pub(super) fn check_length(fields: &mut Fields<'_>, name: &str, found: usize, layers: u64) -> bool {
+    let fits = u64::try_from(found) == Ok(layers);
+    if !fits {
+        fields.problem(name, format!("has {found} entries for {layers} layers"), "give one entry per layer");
+    }
+    fits
+}

@@ -1,0 +1,95 @@
+//! DeepSeek Sparse Attention over MLA: DeepSeek-V3.2, GLM-5 and its successors, and others with the same fields.
+//!
+//! ```text
+//!  row      [ kv_lora_rank | qk_rope_head_dim ]           one per token and layer
+//!  indexer  [ index_head_dim ]                            one per token (or pool of tokens) and layer that scores
+//! ```
+
+use super::config::{Source, check_length};
+use super::{Family, Layer, Model, Shape, index_sharing};
+use crate::input::Fields;
+use crate::limits::{MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_HEADS, MAX_HOT_ROWS, MAX_LAYERS};
+use crate::units::Tokens;
+
+/// Reads the fields of a DSA model; `None` where one is missing or wrong (then noted).
+pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
+    let fields = &mut source.fields;
+    let layer_count = fields.required("num_hidden_layers", MAX_LAYERS);
+    let kv_lora_rank = fields.required("kv_lora_rank", MAX_DIMENSION);
+    // GLM-5.3-Flash has no rotary part.
+    let qk_rope_head_dim = fields.required_from("qk_rope_head_dim", 0, MAX_DIMENSION);
+    let attention_heads = fields.required("num_attention_heads", MAX_HEADS);
+    let top_k = fields.required("index_topk", MAX_HOT_ROWS);
+    let index_head_dim = fields.required("index_head_dim", MAX_DIMENSION);
+    let index_heads = fields.required("index_n_heads", MAX_HEADS);
+    let context_tokens = fields.required("max_position_embeddings", MAX_CONTEXT_TOKENS);
+    let draft_layers = optional(fields, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
+    let index_pooling = optional(fields, "index_kpool", 1, MAX_HOT_ROWS, 1);
+    let layers = layer_count.and_then(|count| read_layers(fields, count));
+
+    let mut warnings = Vec::new();
+    if family == Family::GenericDsa {
+        warnings.push(format!(
+            "{} is not a model this project knows; it is planned as generic DSA because it has the fields of one.",
+            if source.architecture.is_empty() { "The config" } else { &source.architecture }
+        ));
+    }
+    Some(Model {
+        name: source.name.clone(),
+        family,
+        architecture: source.architecture.clone(),
+        shape: Shape::Mla { kv_lora_rank: kv_lora_rank?, qk_rope_head_dim: qk_rope_head_dim? },
+        layers: layers?,
+        draft_layers: draft_layers?,
+        attention_heads: attention_heads?,
+        top_k: top_k?,
+        index_head_dim: index_head_dim?,
+        index_heads: index_heads?,
+        index_pooling: index_pooling?,
+        context_tokens: Tokens::new(context_tokens?),
+        warnings,
+    })
+}
+
+/// A whole number with a default where the file does not say.
+pub(super) fn optional(fields: &mut Fields<'_>, name: &str, min: u64, max: u64, default: u64) -> Option<u64> {
+    if fields.raw(name).is_none() { Some(default) } else { fields.whole(name, min, max) }
+}
+
+/// Index sharing, and which layers are no sparse attention at all.
+fn read_layers(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
+    let kinds = read_kinds(fields, count);
+    let sharing = index_sharing::read(fields, count);
+    let (kinds, sharing) = (kinds?, sharing?);
+    Some(sharing.into_iter().zip(kinds).map(|(shared, kind)| kind.unwrap_or(shared)).collect())
+}
+
+/// `layer_types`: `None` for a sparse layer, else what the layer is.
+fn read_kinds(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Option<Layer>>> {
+    let name = "layer_types";
+    if fields.raw(name).is_none() {
+        return Some((0..count).map(|_| None).collect());
+    }
+    let entries = fields.list(name)?;
+    if !check_length(fields, name, entries.len(), count) {
+        return None;
+    }
+    let mut kinds = Vec::with_capacity(entries.len());
+    for (layer, entry) in entries.iter().enumerate() {
+        kinds.push(match entry.as_str() {
+            Some("deepseek_sparse_attention") => None,
+            Some("linear_attention") => Some(Layer::Linear),
+            Some("full_attention") => Some(Layer::Dense),
+            _ => {
+                fields.problem_at(
+                    name,
+                    layer,
+                    "is no layer type of a DSA model",
+                    "use deepseek_sparse_attention, full_attention or linear_attention",
+                );
+                return None;
+            }
+        });
+    }
+    Some(kinds)
+}
