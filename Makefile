@@ -7,9 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-RUST_SOURCES := $(shell find rust -name '*.rs' -o -name 'Cargo.toml') Cargo.toml Cargo.lock
+RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup build run test check check-rust check-python fix clean
+.PHONY: help setup build run test check check-rust check-python check-proto proto-image fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -33,7 +33,7 @@ test: build ## Set up, then run every test this machine can run
 	cargo test --quiet --workspace
 	$(BIN)/pytest -q
 
-check: check-rust check-python test ## Format, lint and test: what CI runs
+check: check-rust check-python check-proto test ## Format, lint and test: what CI runs
 
 check-rust: $(BIN)/.ready
 	cargo fmt --all --check
@@ -43,6 +43,14 @@ check-python: build
 	$(BIN)/ruff format --check python tests
 	$(BIN)/ruff check python tests
 	$(BIN)/mypy
+
+check-proto: $(BIN)/.ready
+	cd proto && buf lint
+	cd proto && buf breaking --against hisparse.binpb
+	@cd proto && buf build --exclude-source-info -o - | cmp -s - hisparse.binpb || { echo 'proto/ changed: run `make proto-image`' >&2; exit 1; }
+
+proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes must not break
+	cd proto && buf build --exclude-source-info -o hisparse.binpb
 
 fix: $(BIN)/.ready ## Format everything and apply safe lint fixes
 	cargo fmt --all
