@@ -6,6 +6,8 @@
 //! ```
 //! `true` is no number, `"2048"` is no number, `2048.0` is one, NaN cannot be written.
 
+use std::str::FromStr;
+
 use serde_json::{Map, Value};
 
 use crate::error::{Problem, Problems};
@@ -75,6 +77,38 @@ impl<'a> Fields<'a> {
             self.problem(name, "must be text", "put it in quotes");
         }
         text
+    }
+
+    /// `true` or `false`; `None` where absent, or wrong (then noted).
+    pub fn flag(&mut self, name: &str) -> Option<bool> {
+        let value = self.raw(name)?;
+        let flag = value.as_bool();
+        if flag.is_none() {
+            self.problem(name, "must be true or false", "write true or false, without quotes");
+        }
+        flag
+    }
+
+    /// One name of a closed choice; `None` where absent, or wrong (then noted with the choices).
+    pub fn choice<T: FromStr<Err = String>>(&mut self, name: &str) -> Option<T> {
+        match self.text(name)?.parse() {
+            Ok(choice) => Some(choice),
+            Err(choices) => {
+                self.problem(name, "must be a known choice", choices);
+                None
+            }
+        }
+    }
+
+    /// Notes every key that is not among `known`, each with its nearest known name.
+    pub fn only(&mut self, known: &[&str]) {
+        for name in self.object.keys().filter(|name| !known.contains(&name.as_str())) {
+            let remedy = match nearest(name, known) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("use one of {}", known.join(", ")),
+            };
+            self.problem(name, "is not a known key", remedy);
+        }
     }
 
     /// A list; `None` where absent, or wrong (then noted).
@@ -195,6 +229,33 @@ mod tests {
                 "text_config.e=missing"
             ]
         );
+    }
+
+    #[test]
+    fn an_unknown_key_is_a_problem_that_names_its_neighbour() {
+        let value = json!({"top_k": 1, "topk": 2, "zzzzzzzz": 3});
+        let mut fields = Fields::new(object(&value), "");
+        fields.only(&["top_k"]);
+        let found: Vec<_> = fields.finish().into_iter().map(|p| (p.field, p.remedy)).collect();
+        assert_eq!(
+            found,
+            [
+                ("topk".to_owned(), "did you mean top_k?".to_owned()),
+                ("zzzzzzzz".to_owned(), "use one of top_k".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_choice_and_a_flag_are_read_or_refused_with_what_is_allowed() {
+        use crate::platform::Platform;
+        let value = json!({"a": "rocm", "b": "metal", "c": true, "d": 1});
+        let mut fields = Fields::new(object(&value), "");
+        assert_eq!(fields.choice::<Platform>("a"), Some(Platform::Rocm));
+        assert_eq!(fields.choice::<Platform>("b"), None);
+        assert_eq!((fields.flag("c"), fields.flag("d"), fields.flag("e")), (Some(true), None, None));
+        let remedies: Vec<_> = fields.finish().into_iter().map(|p| p.remedy).collect();
+        assert_eq!(remedies, ["use one of cuda, rocm", "write true or false, without quotes"]);
     }
 
     #[test]
