@@ -26,3 +26,9 @@ pub const MAX_MEMORY_BYTES: u64 = 1 << 50;
 
 /// Largest host-to-device ratio.
 pub const MAX_RATIO: u64 = 10_000;
+
+/// What `--host-pool auto` leaves to everything else on the machine: one part in this many of the headroom …
+pub const AUTO_POOL_RESERVE_SHARE: u64 = 8;
+
+/// … and at least these bytes (512 MiB), but never more than half of the headroom.
+pub const AUTO_POOL_RESERVE_BYTES: u64 = 512 << 20;
