@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hisparse_core::model::{Family, Model};
+use hisparse_core::model::{Family, Layer, Model, Shape};
 
 /// The folder of shared configurations, or a printed reason why there is none.
 fn shared_configs() -> Option<PathBuf> {
@@ -58,4 +58,42 @@ fn every_dense_folder_is_refused_with_the_fields_it_lacks() {
         assert_eq!(refusal.lines().count(), 1, "{name}: {refusal}");
         assert!(refusal.contains(lacks), "{name}: {refusal}");
     }
+}
+
+#[test]
+fn both_key_styles_give_the_same_model() {
+    let Some(folder) = shared_configs() else { return };
+    for (plain, checkpoint) in [
+        ("deepseek_v4_flash", "deepseek_v4_flash_checkpoint_keys"),
+        ("deepseek_v4_pro", "deepseek_v4_pro_checkpoint_keys"),
+        ("minimax_m3", "minimax_m3_checkpoint_keys"),
+        ("glm_5_2", "glm_5_2_pattern"),
+    ] {
+        let left = read(&folder, plain).unwrap();
+        let right = Model { name: left.name.clone(), ..read(&folder, checkpoint).unwrap() };
+        assert_eq!(left, right, "{plain} and {checkpoint}");
+    }
+}
+
+#[test]
+fn deepseek_v4_has_windows_and_two_compressions() {
+    let Some(folder) = shared_configs() else { return };
+    for (name, windows, fine, coarse, top_k) in
+        [("deepseek_v4_flash", 2, 21, 20, 512), ("deepseek_v4_pro", 0, 29, 32, 1024)]
+    {
+        let model = read(&folder, name).unwrap();
+        let counts = [Layer::Window, Layer::Compressed { ratio: 4 }, Layer::Compressed { ratio: 128 }]
+            .map(|kind| model.count_layers(|layer| layer == kind));
+        assert_eq!(counts, [windows, fine, coarse], "{name}");
+        assert_eq!((model.top_k, model.indexer_layers(), model.family), (top_k, fine, Family::DeepseekV4), "{name}");
+    }
+}
+
+#[test]
+fn minimax_m3_picks_blocks_in_all_but_three_layers() {
+    let Some(folder) = shared_configs() else { return };
+    let model = read(&folder, "minimax_m3").unwrap();
+    assert_eq!(model.shape, Shape::Mha { kv_heads: 4, head_dim: 128, block_tokens: 128 });
+    assert_eq!((model.kv_layers(), model.sparse_layers(), model.top_k), (60, 57, 2048));
+    assert_eq!(model.layers[..4], [Layer::Dense, Layer::Dense, Layer::Dense, Layer::Indexed]);
 }

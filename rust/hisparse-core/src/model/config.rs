@@ -4,12 +4,12 @@
 //! ```text
 //!  text ──► root object ──► text_config? ──► family by model_type, else by architecture, else by DSA fields
 //!                                               │
-//!                                               └──► dsa.rs
+//!                                               └──► dsa.rs, deepseek_v4.rs, minimax_m3.rs
 //! ```
 
 use serde_json::Value;
 
-use super::{Family, Model, dsa};
+use super::{Family, Model, deepseek_v4, dsa, minimax_m3};
 use crate::error::{Problem, Problems};
 use crate::input::{Fields, shown};
 use crate::limits::MAX_CONFIG_BYTES;
@@ -90,11 +90,14 @@ impl Model {
         let name = if name.is_empty() { architecture.clone() } else { name.to_owned() };
         let family = family_of(model_type, &architecture, &fields);
         let mut source = Source { fields, name, architecture };
-        let model = if let Some(family) = family {
-            dsa::read(&mut source, family)
-        } else {
-            refuse_dense(&mut source);
-            None
+        let model = match family {
+            Some(Family::DeepseekV4) => deepseek_v4::read(&mut source),
+            Some(Family::MinimaxM3) => minimax_m3::read(&mut source),
+            Some(family) => dsa::read(&mut source, family),
+            None => {
+                refuse_dense(&mut source);
+                None
+            }
         };
         let problems = source.fields.finish();
         match model {
@@ -118,11 +121,15 @@ fn family_of(model_type: Option<&str>, architecture: &str, fields: &Fields<'_>) 
     let by_type = match model_type.unwrap_or_default() {
         "deepseek_v32" => Some(Family::DeepseekV32),
         "glm_moe_dsa" => Some(Family::GlmMoeDsa),
+        "deepseek_v4" => Some(Family::DeepseekV4),
+        "minimax_m3" | "minimax_m3_vl" | "minimax_m3_text" | "minimax_m3_vl_text" => Some(Family::MinimaxM3),
         _ => None,
     };
     let by_architecture = || match architecture {
         "DeepseekV32ForCausalLM" => Some(Family::DeepseekV32),
         "GlmMoeDsaForCausalLM" => Some(Family::GlmMoeDsa),
+        "DeepseekV4ForCausalLM" => Some(Family::DeepseekV4),
+        "MiniMaxM3SparseForConditionalGeneration" | "MiniMaxM3SparseForCausalLM" => Some(Family::MinimaxM3),
         _ => None,
     };
     let by_fields = || DSA_FIELDS.iter().any(|field| fields.raw(field).is_some()).then_some(Family::GenericDsa);
@@ -154,6 +161,11 @@ fn check_dtype(fields: &mut Fields<'_>) {
             fields.problem(name, "is no known number format", format!("use one of {}", KNOWN_DTYPES.join(", ")));
         }
     }
+}
+
+/// A whole number with a default where the file does not say.
+pub(super) fn optional(fields: &mut Fields<'_>, name: &str, min: u64, max: u64, default: u64) -> Option<u64> {
+    if fields.raw(name).is_none() { Some(default) } else { fields.whole(name, min, max) }
 }
 
 /// Number of entries a list must have, as a problem where it has another.

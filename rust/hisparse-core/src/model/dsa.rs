@@ -5,7 +5,7 @@
 //!  indexer  [ index_head_dim ]                            one per token (or pool of tokens) and layer that scores
 //! ```
 
-use super::config::{Source, check_length};
+use super::config::{Source, check_length, optional};
 use super::{Family, Layer, Model, Shape, index_sharing};
 use crate::input::Fields;
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_HEADS, MAX_HOT_ROWS, MAX_LAYERS};
@@ -49,11 +49,6 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
         context_tokens: Tokens::new(context_tokens?),
         warnings,
     })
-}
-
-/// A whole number with a default where the file does not say.
-pub(super) fn optional(fields: &mut Fields<'_>, name: &str, min: u64, max: u64, default: u64) -> Option<u64> {
-    if fields.raw(name).is_none() { Some(default) } else { fields.whole(name, min, max) }
 }
 
 /// Index sharing, and which layers are no sparse attention at all.

@@ -11,8 +11,10 @@ use serde::Serialize;
 use crate::units::Tokens;
 
 mod config;
+mod deepseek_v4;
 mod dsa;
 pub mod index_sharing;
+mod minimax_m3;
 
 /// A sparse-attention family whose KV this project knows to the byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
