@@ -32,3 +32,30 @@ pub const AUTO_POOL_RESERVE_SHARE: u64 = 8;
 
 /// … and at least these bytes (512 MiB), but never more than half of the headroom.
 pub const AUTO_POOL_RESERVE_BYTES: u64 = 512 << 20;
+
+/// Fewest bytes of GPU memory a plan accepts for KV (1 MiB): below it every answer is "nothing fits".
+pub const MIN_KV_BYTES: u64 = 1 << 20;
+
+/// GPU memory for KV where neither a GPU nor a size is named (20 GiB).
+pub const DEFAULT_KV_BYTES: u64 = 20 << 30;
+
+/// Host-to-device ratio where neither a ratio nor a host pool is named: four logical tokens per device token.
+pub const DEFAULT_RATIO: u64 = 4;
+
+/// Ranks of one kind (tensor, data, pipeline) a plan accepts.
+pub const MAX_RANKS: u64 = 1_024;
+
+/// Requests at once an engine may be set to.
+pub const MAX_SEQS: u64 = 1 << 20;
+
+/// Speculative tokens per step: a verify step of eight query rows is the widest any engine documents.
+pub const MAX_SPECULATIVE_TOKENS: u64 = 7;
+
+/// Draft layers a plan accepts.
+pub const MAX_DRAFT_LAYERS: u64 = 64;
+
+/// Context lengths of one plan's concurrency table.
+pub const MAX_PLAN_CONTEXTS: usize = 1_024;
+
+/// Tokens of one chunk of prefill an engine may be set to.
+pub const MAX_PREFILL_CHUNK_TOKENS: u64 = 1 << 30;

@@ -1,0 +1,169 @@
+//! What a plan says: the JSON of `hisparse-svc plan`, field for field.
+//!
+//! ```text
+//!  cell_bytes ─► device_tokens ─► logical_tokens ─► host_bytes
+//!                     └─► seats        └─► max_request_tokens, max_req_len, side_buffer_tokens
+//! ```
+
+use serde::Serialize;
+
+use crate::model::Family;
+use crate::platform::{Engine, KvDtype};
+
+/// A plan for one rank: what it keeps on its GPU, what its host pool holds, and how many requests run.
+///
+/// Bytes and tokens are of one rank and of the pool that its data-parallel replica uses, unless a field says otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Whose allocation this describes.
+    pub engine: Engine,
+    /// The model planned for.
+    pub model: PlanModel,
+    /// Bytes of one row.
+    pub layout: PlanLayout,
+    /// Whether the host pool is in use.
+    pub hisparse: bool,
+    /// Tokens in one page.
+    pub page_tokens: u64,
+    /// Device memory the plan may use, in bytes.
+    pub kv_bytes: u64,
+    /// Logical tokens per device token.
+    pub ratio: Number,
+    /// Bytes per device token on the GPU (a fraction where the engine computes with one).
+    pub cell_bytes: Number,
+    /// Rows of main KV per layer that fit on the GPU.
+    pub device_tokens: u64,
+    /// Tokens that fit counting host memory: the capacity every length limit uses.
+    pub logical_tokens: u64,
+    /// Bytes of the host pool, pad page included.
+    pub host_bytes: u64,
+    /// Host memory of all pools of the deployment: data-parallel replicas, and ranks where each has its own copy.
+    pub physical_host_bytes: u64,
+    /// GPU rows one running request holds per layer, newest-row page not counted.
+    pub hot_rows: u64,
+    /// Requests that can run at once.
+    pub seats: u64,
+    /// Longest request that can ever be admitted, in tokens.
+    pub max_request_tokens: u64,
+    /// Longest prompt plus output the engine lets through, in tokens.
+    pub max_req_len: u64,
+    /// Tokens that per-token side buffers must be sized for.
+    pub side_buffer_tokens: u64,
+    /// Device memory by use.
+    pub device_bytes: DeviceBytes,
+    /// Pools that bind, the tightest first.
+    pub binding: Vec<Binding>,
+    /// What a reader should know, each a full sentence.
+    pub warnings: Vec<String>,
+    /// Requests at once for each context asked for.
+    pub concurrency: Vec<Concurrency>,
+}
+
+/// The model of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlanModel {
+    /// Preset or folder name.
+    pub name: String,
+    /// Its family.
+    pub family: Family,
+    /// Main layers this rank holds.
+    pub layers: u64,
+    /// Those of them that have an indexer cache.
+    pub indexer_layers: u64,
+    /// Draft layers budgeted.
+    pub draft_layers: u64,
+    /// Tokens the indexer keeps per step.
+    pub top_k: u64,
+}
+
+/// Bytes of one token in one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PlanLayout {
+    /// How main KV is stored.
+    pub kv_dtype: KvDtype,
+    /// Bytes of one row of main KV.
+    pub row_bytes: u64,
+    /// Bytes from one row to the next.
+    pub row_stride: u64,
+    /// Bytes of one indexer key with its scale.
+    pub indexer_bytes: u64,
+}
+
+/// Device memory by use, in bytes; formulas and units in `device_bytes.rs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceBytes {
+    /// Hot rows of main KV.
+    pub hot: u64,
+    /// Indexer keys at logical size.
+    pub indexer: u64,
+    /// Per-seat state of the hot cache.
+    pub tables: u64,
+    /// Request position → host page.
+    pub maps: u64,
+    /// Buffers of one step at fixed addresses.
+    pub side: u64,
+    /// Draft layers.
+    pub draft: u64,
+    /// KV that has no host copy and stays on the GPU at full size.
+    pub resident: u64,
+}
+
+impl DeviceBytes {
+    /// Sum of all uses, or `None` on overflow.
+    pub fn total(&self) -> Option<u64> {
+        [self.hot, self.indexer, self.tables, self.maps, self.side, self.draft, self.resident]
+            .iter()
+            .try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes))
+    }
+}
+
+/// A limit that can bind; the names of `GetCapacity`'s pools, and two that are not pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Binding {
+    /// Pages of the host pool.
+    HostPages,
+    /// Room for hot buffers.
+    Seats,
+    /// Indexer keys on the GPU.
+    IndexerTokens,
+    /// The engine's request slots (`--max-seqs`).
+    RequestSlots,
+    /// The sliding-window pool.
+    WindowTokens,
+    /// Rows of main KV on the GPU.
+    DeviceTokens,
+    /// The model's context length.
+    Context,
+}
+
+/// Requests of one length that run at once, per data-parallel replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Concurrency {
+    /// Tokens of each request.
+    pub context: u64,
+    /// Requests at once with everything on the GPU.
+    pub baseline: u64,
+    /// Requests at once with the host pool.
+    pub hisparse: u64,
+    /// Host bytes those requests need; 0 where the host pool brings nothing.
+    pub host_bytes: u64,
+    /// What stops one more.
+    pub binding: Binding,
+}
+
+/// A count that is whole, except where an engine computes with a float.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// Exact.
+    Whole(u64),
+    /// As the engine's own float has it.
+    Float(f64),
+}
+
+impl From<u64> for Number {
+    fn from(whole: u64) -> Self {
+        Self::Whole(whole)
+    }
+}
