@@ -14,6 +14,7 @@ pub mod budget;
 pub mod env;
 pub mod error;
 pub mod input;
+pub mod layout;
 pub mod limits;
 pub mod model;
 pub mod platform;
