@@ -12,6 +12,7 @@ pub mod gpu;
 pub mod plan;
 pub mod read;
 pub mod request;
+pub mod vllm;
 
 pub use plan::Plan;
 pub use request::{HostSizing, PlanRequest};
