@@ -10,6 +10,7 @@
 //! command line, gRPC and the documentation all call it.
 #![forbid(unsafe_code)]
 
+pub mod backends;
 pub mod budget;
 pub mod env;
 pub mod error;
