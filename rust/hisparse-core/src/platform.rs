@@ -76,6 +76,18 @@ choice!(
     }
 );
 
+choice!(
+    /// How the indexer's keys are stored.
+    IndexDtype {
+        /// FP8 e4m3 with a scale per 128 values.
+        Fp8 = "fp8",
+        /// FP4 e2m1 with four bytes of scale per 128 values.
+        Fp4 = "fp4",
+        /// Two bytes a number, no scales (MiniMax M3).
+        Bfloat16 = "bfloat16",
+    }
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

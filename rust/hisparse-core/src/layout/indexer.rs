@@ -4,12 +4,21 @@
 //!  page of 64, FP8:  64 × 128 B of keys = 8,192   64 × 4 B of scales = 256   → 8,448
 //! ```
 
-use super::{Arrangement, IndexDtype, Part, RowLayout, scale_blocks};
+use super::{Arrangement, Part, RowLayout, scale_blocks};
 use crate::error::Problem;
 use crate::model::{Model, Shape};
+use crate::platform::IndexDtype;
 
 /// Key values that share 4 bytes of scale.
 const SCALE_BLOCK: u64 = 128;
+
+/// The format that the model's engines keep index keys in unless told otherwise.
+pub const fn default_dtype(model: &Model) -> IndexDtype {
+    match model.shape {
+        Shape::Mla { .. } | Shape::DeepseekV4 { .. } => IndexDtype::Fp8,
+        Shape::Mha { .. } => IndexDtype::Bfloat16,
+    }
+}
 
 /// The row of `model`'s indexer.
 pub(super) fn row(model: &Model, dtype: IndexDtype) -> Result<RowLayout, Problem> {

@@ -1,7 +1,8 @@
 //! Rows of multi-head attention: a key and a value for each KV head of the rank.
 
-use super::{Arrangement, KvDtype, Part, RowLayout};
+use super::{Arrangement, Part, RowLayout};
 use crate::error::Problem;
+use crate::platform::KvDtype;
 
 /// The row of `kv_heads` heads of this width. FP8 has no scales here, so both FP8 names mean the same bytes.
 pub(super) fn row(kv_heads: u64, head_dim: u64, dtype: KvDtype) -> Result<RowLayout, Problem> {

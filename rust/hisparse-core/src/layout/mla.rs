@@ -1,7 +1,8 @@
 //! Rows of multi-head latent attention: one latent vector and one rotary key for all heads.
 
-use super::{Arrangement, KvDtype, Part, RowLayout, scale_blocks};
+use super::{Arrangement, Part, RowLayout, scale_blocks};
 use crate::error::Problem;
+use crate::platform::KvDtype;
 
 /// Values of the latent vector that share one fp32 scale (FlashMLA's record).
 const SCALE_BLOCK: u64 = 128;

@@ -17,15 +17,15 @@ use serde::Serialize;
 
 use crate::error::Problem;
 use crate::model::{Model, Shape};
+use crate::platform::{IndexDtype, KvDtype};
 
 mod deepseek_v4;
-mod formats;
 mod indexer;
 mod mha;
 mod mla;
 mod ranks;
 
-pub use formats::{IndexDtype, KvDtype};
+pub use indexer::default_dtype as default_index_dtype;
 pub use ranks::{RankHeads, heads_per_rank};
 
 /// One run of equal elements in a row.
