@@ -1,0 +1,45 @@
+//! A model, parsed once and then planned for as often as wanted.
+
+use hisparse_core::model::Model;
+use pyo3::prelude::*;
+
+use crate::convert::serialised;
+use crate::error::OrInvalidInput;
+use crate::view::view;
+
+view!(
+    /// A sparse-attention model as the planner sees it: shapes only, no weights.
+    PyModel of Model, "Model" {
+        /// Preset or folder name, else the architecture's.
+        name: &str = |model| &model.name;
+        /// Its family: `deepseek_v32`, `glm_moe_dsa`, `deepseek_v4`, `minimax_m3`, `generic_dsa`.
+        family: String = |model| crate::convert::word(&model.family);
+        /// The config's first `architectures` entry, or empty.
+        architecture: &str = |model| &model.architecture;
+        /// Main layers, without draft layers.
+        layers: usize = |model| model.layers.len();
+        /// Layers with an indexer cache.
+        indexer_layers: u64 = |model| model.indexer_layers();
+        /// Layers whose main KV may live in host memory.
+        sparse_layers: u64 = |model| model.sparse_layers();
+        /// Draft (next-token prediction) layers the checkpoint carries.
+        draft_layers: u64 = |model| model.draft_layers;
+        /// Tokens the indexer keeps per step.
+        top_k: u64 = |model| model.top_k;
+        /// Longest context the model was made for, in tokens.
+        context_tokens: u64 = |model| model.context_tokens.get();
+        /// What a reader of its plans should know, each a full sentence.
+        warnings: Vec<String> = |model| model.warnings.clone();
+    }
+
+    /// Read the text of a `config.json`; an empty `name` takes the architecture's.
+    #[staticmethod]
+    fn from_json_text(py: Python<'_>, name: &str, text: &str) -> PyResult<Self> {
+        py.detach(|| Model::from_json_text(name, text)).or_invalid_input(py).map(Self)
+    }
+
+    /// Everything that is known of the model, as plain data.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        serialised(py, &self.0)
+    }
+);
