@@ -1,23 +1,9 @@
 //! Real configurations: every sparse model is read, every dense one refused with the fields it lacks.
 
-use std::path::PathBuf;
+mod common;
 
-use hisparse_core::model::{Family, Layer, Model, Shape};
-
-/// The folder of shared configurations, or a printed reason why there is none.
-fn shared_configs() -> Option<PathBuf> {
-    let root = std::env::var_os("HISPARSE_SHARED")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
-    let folder = root.join("model_configs");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    #[allow(clippy::print_stdout)] // a skipped test says so
-    {
-        println!("skipped: {} is absent", folder.display());
-    }
-    None
-}
+use common::shared;
+use hisparse_core::model::{Family, Layer, Model, Shape, preset};
 
 fn read(folder: &std::path::Path, name: &str) -> Result<Model, String> {
     let path = folder.join(name).join("config.json");
@@ -27,7 +13,7 @@ fn read(folder: &std::path::Path, name: &str) -> Result<Model, String> {
 
 #[test]
 fn every_dsa_folder_is_read() {
-    let Some(folder) = shared_configs() else { return };
+    let Some(folder) = shared("model_configs") else { return };
     for (name, family, layers, indexed) in [
         ("deepseek_v32", Family::DeepseekV32, 61, 61),
         ("toy_dsa_2layer", Family::DeepseekV32, 2, 2),
@@ -47,7 +33,7 @@ fn every_dsa_folder_is_read() {
 
 #[test]
 fn every_dense_folder_is_refused_with_the_fields_it_lacks() {
-    let Some(folder) = shared_configs() else { return };
+    let Some(folder) = shared("model_configs") else { return };
     for (name, lacks) in [
         ("reject_deepseek_v3", "it lacks index_topk, index_n_heads, index_head_dim"),
         ("reject_llama", "it lacks kv_lora_rank, qk_rope_head_dim, index_topk, index_n_heads, index_head_dim"),
@@ -62,7 +48,7 @@ fn every_dense_folder_is_refused_with_the_fields_it_lacks() {
 
 #[test]
 fn both_key_styles_give_the_same_model() {
-    let Some(folder) = shared_configs() else { return };
+    let Some(folder) = shared("model_configs") else { return };
     for (plain, checkpoint) in [
         ("deepseek_v4_flash", "deepseek_v4_flash_checkpoint_keys"),
         ("deepseek_v4_pro", "deepseek_v4_pro_checkpoint_keys"),
@@ -77,7 +63,7 @@ fn both_key_styles_give_the_same_model() {
 
 #[test]
 fn deepseek_v4_has_windows_and_two_compressions() {
-    let Some(folder) = shared_configs() else { return };
+    let Some(folder) = shared("model_configs") else { return };
     for (name, windows, fine, coarse, top_k) in
         [("deepseek_v4_flash", 2, 21, 20, 512), ("deepseek_v4_pro", 0, 29, 32, 1024)]
     {
@@ -91,9 +77,26 @@ fn deepseek_v4_has_windows_and_two_compressions() {
 
 #[test]
 fn minimax_m3_picks_blocks_in_all_but_three_layers() {
-    let Some(folder) = shared_configs() else { return };
+    let Some(folder) = shared("model_configs") else { return };
     let model = read(&folder, "minimax_m3").unwrap();
     assert_eq!(model.shape, Shape::Mha { kv_heads: 4, head_dim: 128, block_tokens: 128 });
     assert_eq!((model.kv_layers(), model.sparse_layers(), model.top_k), (60, 57, 2048));
     assert_eq!(model.layers[..4], [Layer::Dense, Layer::Dense, Layer::Dense, Layer::Indexed]);
+}
+
+#[test]
+fn presets_have_the_shape_of_the_shared_configurations() {
+    let Some(folder) = shared("model_configs") else { return };
+    for (preset_name, name) in [
+        ("deepseek-v3.2", "deepseek_v32"),
+        ("glm-5", "glm_5"),
+        ("glm-5.1", "glm_5_1"),
+        ("glm-5.2", "glm_5_2"),
+        ("deepseek-v4-flash", "deepseek_v4_flash"),
+        ("minimax-m3", "minimax_m3"),
+        ("toy-dsa", "toy_dsa_2layer"),
+    ] {
+        let model = Model { name: name.to_owned(), ..preset(preset_name).unwrap() };
+        assert_eq!(model, read(&folder, name).unwrap(), "{preset_name}");
+    }
 }

@@ -120,14 +120,14 @@ fn first_architecture<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
 fn family_of(model_type: Option<&str>, architecture: &str, fields: &Fields<'_>) -> Option<Family> {
     let by_type = match model_type.unwrap_or_default() {
         "deepseek_v32" => Some(Family::DeepseekV32),
-        "glm_moe_dsa" => Some(Family::GlmMoeDsa),
+        "glm_moe_dsa" | "glm5_next" | "glm5_next_text" => Some(Family::GlmMoeDsa),
         "deepseek_v4" => Some(Family::DeepseekV4),
         "minimax_m3" | "minimax_m3_vl" | "minimax_m3_text" | "minimax_m3_vl_text" => Some(Family::MinimaxM3),
         _ => None,
     };
     let by_architecture = || match architecture {
         "DeepseekV32ForCausalLM" => Some(Family::DeepseekV32),
-        "GlmMoeDsaForCausalLM" => Some(Family::GlmMoeDsa),
+        "GlmMoeDsaForCausalLM" | "Glm5NextForConditionalGeneration" => Some(Family::GlmMoeDsa),
         "DeepseekV4ForCausalLM" => Some(Family::DeepseekV4),
         "MiniMaxM3SparseForConditionalGeneration" | "MiniMaxM3SparseForCausalLM" => Some(Family::MinimaxM3),
         _ => None,

@@ -5,6 +5,8 @@
 //!  indexer  [ index_head_dim ]                            one per token (or pool of tokens) and layer that scores
 //! ```
 
+use serde_json::Value;
+
 use super::config::{Source, check_length, optional};
 use super::{Family, Layer, Model, Shape, index_sharing};
 use crate::input::Fields;
@@ -25,6 +27,14 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
     let context_tokens = fields.required("max_position_embeddings", MAX_CONTEXT_TOKENS);
     let draft_layers = optional(fields, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
     let index_pooling = optional(fields, "index_kpool", 1, MAX_HOT_ROWS, 1);
+    if index_pooling.is_some_and(|tokens| tokens > 1) && fields.raw("index_kpool_compress") == Some(&Value::Bool(false))
+    {
+        fields.problem(
+            "index_kpool_compress",
+            "must be true where keys are pooled: only keys stored in pooled form are known",
+            "give a model whose indexer cache is pooled",
+        );
+    }
     let layers = layer_count.and_then(|count| read_layers(fields, count));
 
     let mut warnings = Vec::new();
@@ -32,6 +42,12 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
         warnings.push(format!(
             "{} is not a model this project knows; it is planned as generic DSA because it has the fields of one.",
             if source.architecture.is_empty() { "The config" } else { &source.architecture }
+        ));
+    }
+    if let Some(tokens) = index_pooling.filter(|tokens| *tokens > 1) {
+        warnings.push(format!(
+            "Indexer keys are counted as one per {tokens} tokens; the keys of each request's last, incomplete pool are \
+             kept beside them and are not counted."
         ));
     }
     Some(Model {
@@ -56,7 +72,22 @@ fn read_layers(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
     let kinds = read_kinds(fields, count);
     let sharing = index_sharing::read(fields, count);
     let (kinds, sharing) = (kinds?, sharing?);
-    Some(sharing.into_iter().zip(kinds).map(|(shared, kind)| kind.unwrap_or(shared)).collect())
+    let layers: Vec<Layer> = sharing.into_iter().zip(kinds).map(|(shared, kind)| kind.unwrap_or(shared)).collect();
+    // Where the layer that would have scored is linear or dense, nothing was scored.
+    let scored = layers.iter().position(|layer| *layer == Layer::Indexed);
+    let reused = layers.iter().position(|layer| *layer == Layer::Shared);
+    match (scored, reused) {
+        (None, None) => {
+            fields.problem("layer_types", "names no sparse layer", "give a sparse-attention model");
+            None
+        }
+        (scored, Some(reused)) if scored.is_none_or(|scored| reused < scored) => {
+            let rule = "shares the top-k of an earlier layer, but none before it scores";
+            fields.problem_at("layer_types", reused, rule, "make the first sparse layer a full one");
+            None
+        }
+        _ => Some(layers),
+    }
 }
 
 /// `layer_types`: `None` for a sparse layer, else what the layer is.

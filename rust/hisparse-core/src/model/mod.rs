@@ -13,8 +13,12 @@ use crate::units::Tokens;
 mod config;
 mod deepseek_v4;
 mod dsa;
-pub mod index_sharing;
+mod index_sharing;
 mod minimax_m3;
+pub mod presets;
+pub mod sglang;
+
+pub use presets::preset;
 
 /// A sparse-attention family whose KV this project knows to the byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
