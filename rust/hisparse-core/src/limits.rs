@@ -1,5 +1,7 @@
 //! Every bound and default of the product, once. The same names appear in proto comments, CLI help and the docs.
 
+use std::time::Duration;
+
 /// Tokens in one page, in every layer of every pool.
 pub const PAGE_TOKENS: u64 = 64;
 
@@ -59,3 +61,57 @@ pub const MAX_PLAN_CONTEXTS: usize = 1_024;
 
 /// Tokens of one chunk of prefill an engine may be set to.
 pub const MAX_PREFILL_CHUNK_TOKENS: u64 = 1 << 30;
+
+/// Most pages of one host pool (2^24; of GLM-5.2 FP8, whose page is 3.45 MB, 10^6 are 3.4 TB).
+pub const MAX_POOL_PAGES: u64 = 1 << 24;
+
+/// Most tenants a node knows at one time; one that holds nothing makes room for a new one.
+pub const MAX_TENANTS: u64 = 1_024;
+
+/// Longest tenant name, in bytes.
+pub const MAX_TENANT_BYTES: u64 = 64;
+
+/// Longest request id, in bytes.
+pub const MAX_REQUEST_ID_BYTES: u64 = 128;
+
+/// Bytes of a page's prefix hash.
+pub const PAGE_HASH_BYTES: usize = 32;
+
+/// Most prefix hashes of one request.
+pub const MAX_PREFIX_HASHES: u64 = 1 << 16;
+
+/// Most requests in one batch.
+pub const MAX_BATCH_REQUESTS: u64 = 256;
+
+/// Most lengths one `GetCapacity` may ask about.
+pub const MAX_LENGTHS_ASKED: u64 = 64;
+
+/// Most seats or request slots of one node.
+pub const MAX_SEATS: u64 = 1 << 20;
+
+/// Priorities run from minus this to this; 0 is the default.
+pub const MAX_PRIORITY: i32 = 100;
+
+/// Most requests that wait for room at one time.
+pub const MAX_WAITERS: u64 = 4_096;
+
+/// Longest a request may ask to wait for room.
+pub const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// How long a lease lives that nobody commits, unless its request says otherwise.
+pub const UNCOMMITTED_TTL: Duration = Duration::from_secs(30);
+
+/// How long a lease lives that a router committed and nobody renews, unless its commit says otherwise.
+pub const ROUTER_TTL: Duration = Duration::from_secs(600);
+
+/// Shortest time to live that a caller may ask for.
+pub const MIN_TTL: Duration = Duration::from_millis(1);
+
+/// Longest time to live that a caller may ask for.
+pub const MAX_TTL: Duration = Duration::from_secs(3_600);
+
+/// How long pages stay quarantined after an expiry that nobody confirms.
+pub const QUARANTINE_BOUND: Duration = Duration::from_secs(120);
+
+/// How long a dead engine's leases wait for its successor.
+pub const RECLAIM_WINDOW: Duration = Duration::from_secs(120);

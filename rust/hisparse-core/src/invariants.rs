@@ -1,0 +1,139 @@
+//! What must hold after every transition, each rule under its own name.
+//!
+//! ```text
+//!  conservation      free + reserved + committed + evictable + scrubbing + quarantined = total, per pool
+//!  owners            a page belongs to one lease, or is shared, or free, or being zeroed: never two of these
+//!  holders           a shared page has as many holders as leases that hold it; none means it is on the LRU list
+//!  coalesced         no two free runs of one kind touch
+//!  books             what the books carry is what the leases have
+//!  floors            what is set aside is the unused part of all floors
+//! ```
+//! [`conservation`] costs a few additions and runs in production after every transition; a violation stops the node
+//! from granting, never from taking back. [`audit`] runs them all and is what the tests call.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::ledger::{Ledger, Pool};
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{rule}: {detail}")]
+pub struct Violation {
+    /// Name of the rule, as in this file's picture.
+    pub rule: &'static str,
+    /// What was found.
+    pub detail: String,
+}
+
+fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
+    if ok { Ok(()) } else { Err(Violation { rule, detail: detail() }) }
+}
+
+/// Every unit of every pool is in exactly one state (control-plane rule 9).
+pub(crate) fn conservation(ledger: &Ledger) -> Result<(), Violation> {
+    for pool in Pool::ALL {
+        let (state, in_leases) = ledger.book_entry(pool);
+        let parts = [state.free, state.reserved, state.committed, state.evictable, state.scrubbing, state.quarantined];
+        // The page pool and the books each count the pages of leases: two witnesses of one number.
+        let private = ledger.pages().counts().private;
+        let agreed = pool != Pool::HostPages || private == in_leases;
+        holds("conservation", parts.iter().sum::<u64>() == state.total && agreed, || {
+            format!("{state:?} with {in_leases} in leases, {private} private pages")
+        })?;
+    }
+    Ok(())
+}
+
+/// Every rule, in time linear in the pool.
+pub(crate) fn audit(ledger: &Ledger) -> Result<(), Violation> {
+    conservation(ledger)?;
+    let sealed: BTreeMap<u32, u32> = ledger.pages().sealed_pages().collect();
+    owners(ledger, &sealed)?;
+    holders(ledger, &sealed)?;
+    coalesced(ledger)?;
+    books(ledger)?;
+    floors(ledger)
+}
+
+/// One owner per page (memory.md, page lifecycle).
+fn owners(ledger: &Ledger, sealed: &BTreeMap<u32, u32>) -> Result<(), Violation> {
+    let mut owners: Vec<Option<&str>> = vec![None; ledger.pages().total() as usize];
+    let mut claim = |page: u32, by: &'static str| {
+        let before = owners[page as usize].replace(by);
+        holds("owners", before.is_none(), || format!("page {page} is {} and {by}", before.unwrap_or_default()))
+    };
+    for (run, _) in ledger.pages().free_extents() {
+        for page in run.start..run.end() {
+            claim(page, "free")?;
+        }
+    }
+    for page in sealed.keys() {
+        claim(*page, "sealed")?;
+    }
+    for record in ledger.records() {
+        for page in record.own_pages().filter(|page| !sealed.contains_key(page)) {
+            claim(page, "a lease's own")?;
+        }
+    }
+    let owned = owners.iter().flatten().count() as u64;
+    let scrubbing = ledger.pages().counts().scrubbing;
+    holds("owners", owned + scrubbing == u64::from(ledger.pages().total()), || {
+        format!("{owned} owned and {scrubbing} being zeroed of {}", ledger.pages().total())
+    })
+}
+
+/// Reference counts are counts of references (memory.md, prefix index).
+fn holders(ledger: &Ledger, sealed: &BTreeMap<u32, u32>) -> Result<(), Violation> {
+    let mut counted: BTreeMap<u32, u32> = sealed.keys().map(|page| (*page, 0)).collect();
+    for record in ledger.records() {
+        for page in record.shared_pages().chain(record.own_pages().filter(|page| sealed.contains_key(page))) {
+            match counted.get_mut(&page) {
+                Some(count) => *count += 1,
+                None => return holds("holders", false, || format!("shared page {page} is not sealed")),
+            }
+        }
+    }
+    holds("holders", counted == *sealed, || format!("carried {sealed:?}, counted {counted:?}"))?;
+    let unheld: Vec<u32> = sealed.iter().filter(|(_, holders)| **holders == 0).map(|(page, _)| *page).collect();
+    let mut listed: Vec<u32> = ledger.pages().evictable_pages().collect();
+    listed.sort_unstable();
+    let evictable = ledger.pages().counts().evictable;
+    holds("holders", listed == unheld && evictable == unheld.len() as u64, || {
+        format!("unheld {unheld:?}, on the LRU lists {listed:?}, counted {evictable}")
+    })
+}
+
+/// Free neighbours of one kind are one run (memory.md, contiguity).
+fn coalesced(ledger: &Ledger) -> Result<(), Violation> {
+    let runs = ledger.pages().free_extents();
+    for pair in runs.windows(2) {
+        let [(left, left_kind), (right, right_kind)] = pair else { continue };
+        holds("coalesced", left.end() < right.start || left.end() == right.start && left_kind != right_kind, || {
+            format!("{left:?} of kind {left_kind} and {right:?} of kind {right_kind}")
+        })?;
+    }
+    let free: u64 = runs.iter().map(|(run, _)| u64::from(run.pages)).sum();
+    let counts = ledger.pages().counts();
+    holds("coalesced", free == counts.free, || format!("runs hold {free} pages, counted {}", counts.free))
+}
+
+/// The books carry what the leases have (control-plane rule 1).
+fn books(ledger: &Ledger) -> Result<(), Violation> {
+    for pool in Pool::ALL {
+        let (_, carried) = ledger.book_entry(pool);
+        let counted: u64 = ledger.records().map(|record| record.own_amount(pool)).sum();
+        holds("books", carried == counted, || format!("{pool}: carried {carried}, counted {counted}"))?;
+    }
+    for record in ledger.records() {
+        holds("books", record.pages_match_amounts(ledger.pages()), || format!("lease {record:?}"))?;
+    }
+    Ok(())
+}
+
+/// What is set aside for tenants is the unused part of their floors (control-plane rule 1, tenant quota).
+fn floors(ledger: &Ledger) -> Result<(), Violation> {
+    let (carried, counted) = ledger.set_aside();
+    holds("floors", carried == counted, || format!("carried {carried:?}, counted {counted:?}"))
+}

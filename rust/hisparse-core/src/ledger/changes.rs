@@ -1,0 +1,272 @@
+//! What a holder does with its lease: commit, renew, extend, publish, release.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::admit::pages_of;
+use super::core::Ledger;
+use super::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
+use super::pools::{Amounts, Pool};
+use super::refusal::Refusal;
+use super::request::{DEFAULT_TENANT, ttl_problem};
+use crate::env::Moment;
+use crate::error::{Problem, Problems};
+use crate::limits::MAX_CONTEXT_TOKENS;
+use crate::pages::{Hits, PageHash};
+use crate::units::Tokens;
+
+/// Who commits a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitBy {
+    /// An attached engine: the lease lives as long as its session.
+    Session(SessionId),
+    /// A router: the lease lives until it is not renewed for this long (`None`: the node's default).
+    Router {
+        /// Life without a renewal.
+        ttl: Option<Duration>,
+    },
+}
+
+/// What a release did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// Everything is free again.
+    Freed,
+    /// Its engine may still be writing: everything is free when the engine says so, or after the quarantine bound.
+    Quarantined,
+    /// There was nothing to give back.
+    Already,
+}
+
+impl Ledger {
+    /// Puts a reservation to use. Repeating it changes nothing; an engine may take over what a router committed.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseNotFound`], [`Refusal::OtherTenant`], [`Refusal::StaleEpoch`], [`Refusal::Malformed`], and
+    /// [`Refusal::WrongState`] after its end.
+    pub fn commit(
+        &mut self,
+        id: LeaseId,
+        tenant: Option<&str>,
+        epoch: Epoch,
+        by: CommitBy,
+        now: Moment,
+    ) -> Result<Lease, Refusal> {
+        let slot = self.living(id, tenant, epoch, now)?;
+        let (holder, ttl) = match by {
+            CommitBy::Session(session) => (Holder::Session(session), None),
+            CommitBy::Router { ttl } => (Holder::Router, Some(checked_ttl(ttl)?.unwrap_or(self.config.router_ttl))),
+        };
+        let record = self.record_mut(slot);
+        let kept = match (record.holder, holder) {
+            (Some(held), Holder::Session(_)) => held == holder,
+            (Some(_), Holder::Router) => true,
+            (None, _) => false,
+        };
+        if !kept {
+            record.holder = Some(holder);
+            record.ttl = ttl.unwrap_or_default();
+            self.enter_state(slot, LeaseState::Committed, ttl.map(|ttl| now.saturating_add(ttl)));
+            self.settle();
+        }
+        Ok(self.view(self.record(slot)))
+    }
+
+    /// Puts off a lease's end: `ttl` from now, or as long as it was given before. A session's lease has no end.
+    ///
+    /// # Errors
+    /// As [`Ledger::commit`].
+    pub fn renew(
+        &mut self,
+        id: LeaseId,
+        tenant: Option<&str>,
+        epoch: Epoch,
+        ttl: Option<Duration>,
+        now: Moment,
+    ) -> Result<Lease, Refusal> {
+        let ttl = checked_ttl(ttl)?;
+        let slot = self.living(id, tenant, epoch, now)?;
+        let record = self.record_mut(slot);
+        if record.ends.is_some() {
+            record.ttl = ttl.unwrap_or(record.ttl);
+            let ends = Some(now.saturating_add(record.ttl));
+            record.ends = ends;
+            self.deadlines.set(slot, ends);
+            self.settle();
+        }
+        Ok(self.view(self.record(slot)))
+    }
+
+    /// Grows a lease to a whole length of `tokens`, in place where the pages behind it are free. A length it has
+    /// already is granted at once.
+    ///
+    /// # Errors
+    /// As [`Ledger::commit`], and as [`Ledger::admit`] for what is added. A refusal leaves the lease as it was.
+    pub fn extend(
+        &mut self,
+        id: LeaseId,
+        tenant: Option<&str>,
+        epoch: Epoch,
+        tokens: u64,
+        now: Moment,
+    ) -> Result<Lease, Refusal> {
+        if !(1..=MAX_CONTEXT_TOKENS).contains(&tokens) {
+            let remedy = format!("give a number from 1 to {MAX_CONTEXT_TOKENS}");
+            let problem = Problem::new("tokens", tokens, "must be a possible length", remedy);
+            return Err(Refusal::Malformed(Problems::one(problem)));
+        }
+        let slot = self.living(id, tenant, epoch, now)?;
+        let tokens = Tokens::new(tokens);
+        let record = self.record(slot);
+        if tokens <= record.tokens {
+            return Ok(self.view(record));
+        }
+        if let Some(fault) = &self.fault {
+            return Err(Refusal::Faulted(fault.clone()));
+        }
+        let owner = record.tenant;
+        let demand = self.config.capacity.demand(tokens);
+        let mut more = Amounts::ZERO;
+        for pool in Pool::ALL {
+            more[pool] = demand[pool] - record.demand[pool];
+        }
+        self.check_limits(tokens, &demand, Some(owner))?;
+        self.check_quota(&more, Some(owner))?;
+        self.check_pools(&more, Hits::default(), Some(owner))?;
+
+        let mut own = std::mem::take(&mut self.record_mut(slot).own);
+        let taken = self.pages.reserve(owner, pages_of(more), 0, &mut own);
+        debug_assert!(taken, "check_pools has just counted these pages");
+        let record = self.record_mut(slot);
+        record.own = own;
+        record.tokens = tokens;
+        record.demand = demand;
+        for pool in Pool::ALL {
+            record.own_amounts[pool] += more[pool];
+        }
+        let state = record.state;
+        self.books.enter(state, &more);
+        self.tenants.charge(owner, &more, 0);
+        self.settle();
+        Ok(self.view(self.record(slot)))
+    }
+
+    /// Pages of a committed lease, from its page `first` on, are durable in host memory under these hashes: their
+    /// prefix may be shared. Returns how many are new to the index; a prefix that is known already stays where it is.
+    ///
+    /// # Errors
+    /// As [`Ledger::commit`]; [`Refusal::Malformed`] for pages the lease does not have or tokens do not fill.
+    pub fn publish(
+        &mut self,
+        id: LeaseId,
+        epoch: Epoch,
+        first: u32,
+        hashes: &[PageHash],
+        now: Moment,
+    ) -> Result<u32, Refusal> {
+        let slot = self.living(id, None, epoch, now)?;
+        let record = self.record(slot);
+        if record.state != LeaseState::Committed {
+            return Err(Refusal::WrongState { id, state: record.state, remedy: "commit it before publishing" });
+        }
+        let full_pages = record.tokens.get() / self.config.capacity.page_tokens;
+        if u64::from(first) + hashes.len() as u64 > full_pages {
+            let rule = format!("must name full pages of the lease, which has {full_pages}");
+            let value = format!("{} pages from page {first}", hashes.len());
+            return Err(Refusal::Malformed(Problems::one(Problem::new("hashes", value, rule, "publish fewer"))));
+        }
+        let (owner, shared) = (record.tenant, record.shared.pages());
+        let skipped = shared.saturating_sub(first) as usize;
+        let from = first.saturating_sub(shared) as usize;
+        let pages: Vec<u32> = record.own.page_numbers().skip(from).take(hashes.len().saturating_sub(skipped)).collect();
+        let mut sealed = 0;
+        for (page, hash) in pages.into_iter().zip(hashes.iter().skip(skipped)) {
+            if self.pages.publish(owner, page, hash) {
+                sealed += 1;
+                self.books.shared_one();
+            }
+        }
+        if sealed > 0 {
+            let record = self.record_mut(slot);
+            record.published = true;
+            record.own_amounts[Pool::HostPages] -= u64::from(sealed);
+            self.settle();
+        }
+        Ok(sealed)
+    }
+
+    /// Gives everything back. Never fails for its epoch, nor for a lease that is gone. A lease that an engine holds
+    /// is free at once only when that engine's session releases it.
+    ///
+    /// # Errors
+    /// [`Refusal::OtherTenant`] alone.
+    pub fn release(
+        &mut self,
+        id: LeaseId,
+        tenant: Option<&str>,
+        session: Option<SessionId>,
+        now: Moment,
+    ) -> Result<Released, Refusal> {
+        self.advance(now);
+        match self.find(id, tenant) {
+            Ok(slot) => Ok(self.release_slot(slot, session, now)),
+            Err(Refusal::LeaseNotFound { .. }) => Ok(Released::Already),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// As [`Ledger::release`], by the name the caller gave its request.
+    pub fn release_request(
+        &mut self,
+        request_id: &Arc<str>,
+        tenant: &str,
+        session: Option<SessionId>,
+        now: Moment,
+    ) -> Released {
+        self.advance(now);
+        let tenant = self.tenants.find(if tenant.is_empty() { DEFAULT_TENANT } else { tenant });
+        match tenant.and_then(|tenant| self.find_request(tenant, request_id)) {
+            Some(slot) => self.release_slot(slot, session, now),
+            None => Released::Already,
+        }
+    }
+
+    fn release_slot(&mut self, slot: u32, session: Option<SessionId>, now: Moment) -> Released {
+        let record = self.record(slot);
+        let released = match (record.holder, record.state) {
+            (Some(Holder::Session(holder)), state) if session != Some(holder) => {
+                if state == LeaseState::Quarantined {
+                    return Released::Quarantined;
+                }
+                self.quarantine(slot, now);
+                Released::Quarantined
+            }
+            _ => {
+                self.remove(slot);
+                Released::Freed
+            }
+        };
+        self.settle();
+        released
+    }
+
+    /// The slot of a lease that is this tenant's, of this epoch, and not past its end.
+    fn living(&mut self, id: LeaseId, tenant: Option<&str>, epoch: Epoch, now: Moment) -> Result<u32, Refusal> {
+        self.advance(now);
+        let slot = self.find(id, tenant)?;
+        if epoch != self.epoch {
+            return Err(Refusal::StaleEpoch { given: epoch, current: self.epoch });
+        }
+        match self.record(slot).state {
+            LeaseState::Reserved | LeaseState::Committed => Ok(slot),
+            state => Err(Refusal::WrongState { id, state, remedy: "it is past its end: release it and admit anew" }),
+        }
+    }
+}
+
+fn checked_ttl(ttl: Option<Duration>) -> Result<Option<Duration>, Refusal> {
+    match ttl.and_then(|ttl| ttl_problem("ttl", ttl)) {
+        Some(problem) => Err(Refusal::Malformed(Problems::one(problem))),
+        None => Ok(ttl),
+    }
+}

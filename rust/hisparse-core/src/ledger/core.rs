@@ -1,0 +1,384 @@
+//! The ledger's parts and how they are put together.
+//!
+//! ```text
+//!   slots  [record, record, –, record …]  ◄── by_id, by_request, deadlines   (a slot number stands for a lease)
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::books::Books;
+use super::deadlines::Deadlines;
+use super::lease::{Epoch, Lease, LeaseId, LeaseState};
+use super::pools::{Amounts, NodeCapacity, Pool};
+use super::record::Record;
+use super::refusal::Refusal;
+use super::request::DEFAULT_TENANT;
+use super::tenants::{TenantPolicy, TenantSalt, Tenants};
+use crate::env::{Entropy, Moment};
+use crate::error::{Problem, Problems};
+use crate::invariants::{self, Violation};
+use crate::limits::{MAX_TENANTS, QUARANTINE_BOUND, ROUTER_TTL, UNCOMMITTED_TTL};
+use crate::pages::seeded::Seeded;
+use crate::pages::{Isolation, PagePool, TenantIndex};
+
+/// What a ledger is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerConfig {
+    /// What the node can hold.
+    pub capacity: NodeCapacity,
+    /// Whether pages are zeroed between tenants.
+    pub isolation: Isolation,
+    /// Life of a lease that nobody commits.
+    pub uncommitted_ttl: Duration,
+    /// Life of a router's lease that nobody renews.
+    pub router_ttl: Duration,
+    /// How long pages stay quarantined without confirmation.
+    pub quarantine_bound: Duration,
+}
+
+impl LedgerConfig {
+    /// The defaults of `limits.rs` for this node.
+    pub const fn new(capacity: NodeCapacity) -> Self {
+        Self {
+            capacity,
+            isolation: Isolation::Scrub,
+            uncommitted_ttl: UNCOMMITTED_TTL,
+            router_ttl: ROUTER_TTL,
+            quarantine_bound: QUARANTINE_BOUND,
+        }
+    }
+}
+
+/// Live leases by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeaseCounts {
+    /// Granted, not yet in use.
+    pub reserved: u64,
+    /// In use.
+    pub committed: u64,
+    /// Kept from everyone.
+    pub quarantined: u64,
+}
+
+impl LeaseCounts {
+    fn of(&mut self, state: LeaseState) -> Option<&mut u64> {
+        match state {
+            LeaseState::Reserved => Some(&mut self.reserved),
+            LeaseState::Committed => Some(&mut self.committed),
+            LeaseState::Quarantined => Some(&mut self.quarantined),
+            LeaseState::Released => None,
+        }
+    }
+}
+
+/// The books of one pool. See the [module's picture](super).
+#[derive(Debug)]
+pub struct Ledger {
+    pub(super) config: LedgerConfig,
+    pub(super) epoch: Epoch,
+    pub(super) sequence: u64,
+    pub(super) draining: bool,
+    pub(super) fault: Option<Violation>,
+    pub(super) pages: PagePool,
+    pub(super) books: Books,
+    pub(super) tenants: Tenants,
+    pub(super) deadlines: Deadlines,
+    pub(super) counts: LeaseCounts,
+    pub(super) hasher: Seeded,
+    slots: Vec<Option<Record>>,
+    vacant: Vec<u32>,
+    by_id: HashMap<LeaseId, u32, Seeded>,
+    by_request: HashMap<(TenantIndex, Arc<str>), u32, Seeded>,
+    next_serial: u64,
+    salt_seed: Seeded,
+}
+
+impl Ledger {
+    /// A ledger in which everything is free.
+    ///
+    /// # Errors
+    /// The capacity figures that are out of range.
+    pub fn new(config: LedgerConfig, epoch: Epoch, entropy: &mut dyn Entropy) -> Result<Self, Problems> {
+        let pages = config.capacity.checked_pages()?;
+        Ok(Self {
+            epoch,
+            sequence: 0,
+            draining: false,
+            fault: None,
+            pages: PagePool::new(pages, config.isolation, entropy),
+            books: Books::new(config.capacity.totals()),
+            tenants: Tenants::new(entropy),
+            deadlines: Deadlines::default(),
+            counts: LeaseCounts::default(),
+            hasher: Seeded::new(entropy),
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            by_id: HashMap::with_hasher(Seeded::new(entropy)),
+            by_request: HashMap::with_hasher(Seeded::new(entropy)),
+            next_serial: 0,
+            salt_seed: Seeded::new(entropy),
+            config,
+        })
+    }
+
+    /// What it was made from.
+    pub const fn config(&self) -> &LedgerConfig {
+        &self.config
+    }
+
+    /// Generation of the pool.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Number of changes so far: it grows with every transition, and two equal numbers mean equal states.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether nothing new is granted.
+    pub const fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// The fault that stopped it from granting, if any.
+    pub const fn fault(&self) -> Option<&Violation> {
+        self.fault.as_ref()
+    }
+
+    /// Live leases by state.
+    pub const fn lease_counts(&self) -> LeaseCounts {
+        self.counts
+    }
+
+    /// The pages, to look at.
+    pub const fn pages(&self) -> &PagePool {
+        &self.pages
+    }
+
+    /// Starts or ends draining. Leases that live go on living.
+    pub fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+        self.settle();
+    }
+
+    /// When something next ends by itself: the latest time by which to call [`Ledger::advance`].
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.deadlines.first().map(|(end, _)| end)
+    }
+
+    /// Sets what a tenant may hold, and what is kept for it.
+    ///
+    /// # Errors
+    /// A floor above its ceiling, or floors that together are more than the node.
+    pub fn set_tenant_policy(&mut self, tenant: &str, policy: TenantPolicy) -> Result<(), Problems> {
+        let known = self.tenants.find(tenant);
+        let mut problems = Problems::new();
+        for pool in Pool::ALL {
+            let floor = policy.floor[pool];
+            let left = self.books.totals[pool] - self.tenants.floors_of_others(known, pool);
+            if floor > policy.ceiling[pool] || floor > left {
+                let most = left.min(policy.ceiling[pool]);
+                let rule = format!("must be at most the ceiling and what other floors leave, {most}");
+                problems.push(Problem::new(format!("{tenant}.floor.{pool}"), floor, rule, "lower it"));
+            }
+        }
+        if problems.is_empty() {
+            match self.intern(tenant) {
+                Ok(index) => self.tenants.set_policy(index, policy),
+                Err(refusal) => problems.push(Problem::new(tenant, "unknown", refusal.to_string(), "free one first")),
+            }
+            self.settle();
+        }
+        problems.into_result(())
+    }
+
+    /// What engines hash this tenant's pages with: equal prompts of two tenants have unlike hashes.
+    pub fn tenant_salt(&self, tenant: &str) -> TenantSalt {
+        match self.tenants.find(tenant) {
+            Some(known) => self.tenants.get(known).salt,
+            None => self.salt_of(tenant),
+        }
+    }
+
+    fn salt_of(&self, tenant: &str) -> TenantSalt {
+        use std::hash::BuildHasher;
+        [0_u8, 1, 2, 3].map(|word| self.salt_seed.hash_one((word, tenant)))
+    }
+
+    /// The tenant's number, a new one if it is new.
+    pub(super) fn intern(&mut self, name: &str) -> Result<TenantIndex, Refusal> {
+        let name = if name.is_empty() { DEFAULT_TENANT } else { name };
+        if let Some(known) = self.tenants.find(name) {
+            return Ok(known);
+        }
+        let salt = self.salt_of(name);
+        let pages = &self.pages;
+        let forgettable = |tenant| pages.left_behind(tenant) == 0;
+        self.tenants.intern(name, salt, forgettable).ok_or(Refusal::TooManyTenants { limit: MAX_TENANTS })
+    }
+
+    /// One lease, if it is this tenant's. `None` for the tenant means an administrator asks.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseNotFound`], [`Refusal::OtherTenant`].
+    pub fn get(&self, id: LeaseId, tenant: Option<&str>) -> Result<Lease, Refusal> {
+        let slot = self.find(id, tenant)?;
+        Ok(self.view(self.record(slot)))
+    }
+
+    /// Live leases in order of grant, those after `after`, at most `most`; of one tenant, or of all.
+    pub fn list(&self, tenant: Option<&str>, after: Option<LeaseId>, most: usize) -> Vec<Lease> {
+        let tenant = match tenant.map(|name| self.tenants.find(if name.is_empty() { DEFAULT_TENANT } else { name })) {
+            Some(None) => return Vec::new(),
+            Some(known) => known,
+            None => None,
+        };
+        let mut records: Vec<_> = self
+            .records()
+            .filter(|record| tenant.is_none_or(|tenant| record.tenant == tenant))
+            .filter(|record| after.is_none_or(|after| record.id > after))
+            .collect();
+        records.sort_unstable_by_key(|record| record.id);
+        records.into_iter().take(most).map(|record| self.view(record)).collect()
+    }
+
+    /// Checks every invariant there is, in time linear in the pool. For tests and for a doubtful operator.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn audit(&self) -> Result<(), Violation> {
+        invariants::audit(self)
+    }
+
+    pub(super) fn find(&self, id: LeaseId, tenant: Option<&str>) -> Result<u32, Refusal> {
+        let slot = *self.by_id.get(&id).ok_or(Refusal::LeaseNotFound { id })?;
+        let name = &self.tenants.get(self.record(slot).tenant).name;
+        match tenant {
+            Some(asking) if **name != *(if asking.is_empty() { DEFAULT_TENANT } else { asking }) => {
+                Err(Refusal::OtherTenant { id })
+            }
+            _ => Ok(slot),
+        }
+    }
+
+    pub(super) fn find_request(&self, tenant: TenantIndex, request_id: &Arc<str>) -> Option<u32> {
+        if request_id.is_empty() {
+            return None;
+        }
+        self.by_request.get(&(tenant, Arc::clone(request_id))).copied()
+    }
+
+    pub(super) fn record(&self, slot: u32) -> &Record {
+        self.slots[slot as usize].as_ref().expect("by_id, by_request and deadlines name live slots only")
+    }
+
+    pub(super) fn record_mut(&mut self, slot: u32) -> &mut Record {
+        self.slots[slot as usize].as_mut().expect("by_id, by_request and deadlines name live slots only")
+    }
+
+    /// Slots of all live leases.
+    pub(super) fn live_slots(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).zip(&self.slots).filter(|(_, record)| record.is_some()).map(|(slot, _)| slot)
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn view(&self, record: &Record) -> Lease {
+        record.view(self.epoch, &self.tenants.get(record.tenant).name)
+    }
+
+    /// Serial number for the next lease; they run out after 10^12.
+    pub(super) fn next_id(&mut self) -> Option<LeaseId> {
+        let id = LeaseId::new(self.epoch, self.next_serial)?;
+        self.next_serial += 1;
+        Some(id)
+    }
+
+    /// Enters a new lease everywhere.
+    pub(super) fn insert(&mut self, record: Record) -> u32 {
+        self.books.enter(record.state, &record.own_amounts);
+        self.tenants.charge(record.tenant, &record.demand, 1);
+        self.count(record.state, true);
+        let (id, ends) = (record.id, record.ends);
+        let name = (!record.request_id.is_empty()).then(|| (record.tenant, Arc::clone(&record.request_id)));
+        let slot = if let Some(slot) = self.vacant.pop() {
+            self.slots[slot as usize] = Some(record);
+            slot
+        } else {
+            self.slots.push(Some(record));
+            u32::try_from(self.slots.len() - 1).expect("request slots bound the leases far below 2^32")
+        };
+        self.by_id.insert(id, slot);
+        if let Some(name) = name {
+            self.by_request.insert(name, slot);
+        }
+        self.deadlines.set(slot, ends);
+        slot
+    }
+
+    /// Takes a lease out everywhere and gives its pages back.
+    pub(super) fn remove(&mut self, slot: u32) {
+        self.forget_request(slot);
+        let record = self.slots[slot as usize].take().expect("callers have just looked the slot up");
+        self.vacant.push(slot);
+        self.by_id.remove(&record.id);
+        self.deadlines.set(slot, None);
+        self.books.leave(record.state, &record.own_amounts);
+        self.tenants.discharge(record.tenant, &record.demand);
+        self.count(record.state, false);
+        self.pages.give_back(record.tenant, &record.shared, &record.own, record.published);
+    }
+
+    /// Frees the lease's request id for another.
+    pub(super) fn forget_request(&mut self, slot: u32) {
+        let record = self.record(slot);
+        let name = (record.tenant, Arc::clone(&record.request_id));
+        if self.by_request.get(&name) == Some(&slot) {
+            self.by_request.remove(&name);
+        }
+    }
+
+    /// Moves a lease to another state, with a new end.
+    pub(super) fn enter_state(&mut self, slot: u32, state: LeaseState, ends: Option<Moment>) {
+        let record = self.record_mut(slot);
+        let (old, amounts) = (record.state, record.own_amounts);
+        record.state = state;
+        record.ends = ends;
+        self.books.leave(old, &amounts);
+        self.books.enter(state, &amounts);
+        self.count(old, false);
+        self.count(state, true);
+        self.deadlines.set(slot, ends);
+    }
+
+    fn count(&mut self, state: LeaseState, more: bool) {
+        if let Some(count) = self.counts.of(state) {
+            *count = if more { *count + 1 } else { *count - 1 };
+        }
+    }
+
+    /// Ends every transition: one more change, and a look at the conservation law.
+    pub(super) fn settle(&mut self) {
+        self.sequence += 1;
+        if let Err(violation) = invariants::conservation(self) {
+            self.fault.get_or_insert(violation);
+        }
+    }
+
+    /// What the books say of a pool, with what leases hold of it for themselves; for checks.
+    pub(crate) fn book_entry(&self, pool: Pool) -> (super::PoolState, u64) {
+        (self.books.state_of(pool, self.pages.counts()), self.books.in_leases(pool))
+    }
+
+    /// Unused floors as carried and as counted anew; for checks.
+    pub(crate) fn set_aside(&self) -> (Amounts, Amounts) {
+        self.tenants.recount_set_aside()
+    }
+}

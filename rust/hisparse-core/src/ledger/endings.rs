@@ -1,0 +1,98 @@
+//! Ends that nobody asks for: time runs out, an engine dies, a transfer may still be under way.
+//!
+//! ```text
+//!   ttl over ──► quarantined ── bound over, or confirmed ──► free
+//!   session lost ──► quarantined ── reclaimed by its successor ──► committed
+//! ```
+
+use super::core::Ledger;
+use super::lease::{Holder, Lease, LeaseId, LeaseState, SessionId};
+use super::refusal::Refusal;
+use crate::env::Moment;
+use crate::pages::ScrubJob;
+
+impl Ledger {
+    /// Ends what has ended by `now`. Every other call does this first; call it when
+    /// [`Ledger::next_deadline`] comes and nobody calls.
+    pub fn advance(&mut self, now: Moment) {
+        while let Some((_, slot)) = self.deadlines.first().filter(|(end, _)| *end <= now) {
+            match self.record(slot).state {
+                LeaseState::Quarantined => self.remove(slot),
+                _ => self.quarantine(slot, now),
+            }
+            self.settle();
+        }
+    }
+
+    /// The engine's session closed: its leases are kept for its successor, or until the quarantine bound. Returns how
+    /// many.
+    pub fn session_lost(&mut self, session: SessionId, now: Moment) -> usize {
+        self.advance(now);
+        let slots = self.slots_of(session, LeaseState::Committed);
+        for slot in &slots {
+            self.quarantine(*slot, now);
+        }
+        if !slots.is_empty() {
+            self.settle();
+        }
+        slots.len()
+    }
+
+    /// The successor of a dead engine takes its leases over.
+    pub fn reclaim(&mut self, dead: SessionId, successor: SessionId, now: Moment) -> Vec<Lease> {
+        self.advance(now);
+        let slots = self.slots_of(dead, LeaseState::Quarantined);
+        for slot in &slots {
+            self.record_mut(*slot).holder = Some(Holder::Session(successor));
+            self.enter_state(*slot, LeaseState::Committed, None);
+        }
+        if !slots.is_empty() {
+            self.settle();
+        }
+        slots.into_iter().map(|slot| self.view(self.record(slot))).collect()
+    }
+
+    /// No transfer touches this quarantined lease's pages any more: they are free.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseNotFound`]; [`Refusal::WrongState`] when it is not quarantined.
+    pub fn confirm(&mut self, id: LeaseId, now: Moment) -> Result<(), Refusal> {
+        self.advance(now);
+        let slot = self.find(id, None)?;
+        match self.record(slot).state {
+            LeaseState::Quarantined => {
+                self.remove(slot);
+                self.settle();
+                Ok(())
+            }
+            state => {
+                Err(Refusal::WrongState { id, state, remedy: "only a quarantined lease is confirmed; release it" })
+            }
+        }
+    }
+
+    /// The next pages to zero, at most `most`. Hand the job back to [`Ledger::scrubbed`].
+    pub fn next_scrub(&mut self, most: u32) -> Option<ScrubJob> {
+        self.pages.next_scrub(most)
+    }
+
+    /// These pages are zeroed now and anyone's.
+    pub fn scrubbed(&mut self, job: ScrubJob) {
+        self.pages.scrubbed(job);
+        self.settle();
+    }
+
+    pub(super) fn quarantine(&mut self, slot: u32, now: Moment) {
+        self.forget_request(slot);
+        let ends = now.saturating_add(self.config.quarantine_bound);
+        self.enter_state(slot, LeaseState::Quarantined, Some(ends));
+    }
+
+    fn slots_of(&self, session: SessionId, state: LeaseState) -> Vec<u32> {
+        let held = |slot: &u32| {
+            let record = self.record(*slot);
+            record.state == state && record.holder == Some(Holder::Session(session))
+        };
+        self.live_slots().filter(held).collect()
+    }
+}

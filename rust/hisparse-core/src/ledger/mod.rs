@@ -1,0 +1,34 @@
+//! The ledger: who holds how much of a node, decided in one place and one step at a time.
+//!
+//! ```text
+//!   Admit ─► request (length rule) ─► decide: every pool, quota, floor ─► lease ─► books, tenants, PagePool
+//!   time  ─► deadlines ─► quarantine ─► free                              │
+//!   wait  ─► waiting (FIFO by priority, retried when capacity frees)      └─► sequence + 1, conservation checked
+//! ```
+//! Pure: the caller hands in the time ([`Moment`](crate::env::Moment)) with every call, and randomness once, when the
+//! ledger is made. One ledger is used by one thread at a time; a decision is atomic because nothing else runs.
+
+mod admit;
+mod books;
+mod capacity;
+mod changes;
+mod core;
+mod deadlines;
+mod endings;
+mod lease;
+mod pools;
+mod record;
+mod refusal;
+mod request;
+mod tenants;
+
+pub use self::admit::Granted;
+pub use self::books::PoolState;
+pub use self::capacity::{Capacity, Fit};
+pub use self::changes::{CommitBy, Released};
+pub use self::core::{LeaseCounts, Ledger, LedgerConfig};
+pub use self::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
+pub use self::pools::{Amounts, NodeCapacity, Pool, WindowCapacity};
+pub use self::refusal::{Limit, Refusal};
+pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length};
+pub use self::tenants::{TenantPolicy, TenantSalt};

@@ -1,0 +1,181 @@
+//! Tenants: their names, what each holds, and the bounds on it.
+//!
+//! ```text
+//!              0 ──── floor ─────────── ceiling
+//!  used        ██████▏                     │        more than the ceiling is refused (quota)
+//!  set aside          ▒▒▒▒                          the unused part of every floor is kept from the others
+//! ```
+//! A tenant's use is the full length of its leases, shared pages included: what it may run does not depend on luck
+//! with the prefix cache.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::pools::{Amounts, Pool};
+use crate::env::Entropy;
+use crate::limits::MAX_TENANTS;
+use crate::pages::TenantIndex;
+use crate::pages::seeded::Seeded;
+
+/// Bounds on what one tenant may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantPolicy {
+    /// Kept free for it at all times.
+    pub floor: Amounts,
+    /// Most it may hold.
+    pub ceiling: Amounts,
+}
+
+impl Default for TenantPolicy {
+    fn default() -> Self {
+        Self { floor: Amounts::ZERO, ceiling: Amounts::UNBOUNDED }
+    }
+}
+
+/// What a tenant hashes its pages with, so that hashes of equal prompts differ between tenants.
+pub type TenantSalt = [u64; 4];
+
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) name: Arc<str>,
+    pub(super) policy: TenantPolicy,
+    /// Whether somebody set the policy, so that the entry outlives its leases.
+    pub(super) configured: bool,
+    pub(super) used: Amounts,
+    pub(super) leases: u64,
+    pub(super) salt: TenantSalt,
+}
+
+impl Tenant {
+    fn unused_floor(&self, pool: Pool) -> u64 {
+        self.policy.floor[pool].saturating_sub(self.used[pool])
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tenants {
+    list: Vec<Tenant>,
+    by_name: HashMap<Arc<str>, TenantIndex, Seeded>,
+    /// Sum over all tenants of the unused part of their floors.
+    set_aside: Amounts,
+    /// Sum of all floors.
+    floors: Amounts,
+}
+
+impl Tenants {
+    pub(super) fn new(entropy: &mut dyn Entropy) -> Self {
+        Self {
+            list: Vec::new(),
+            by_name: HashMap::with_hasher(Seeded::new(entropy)),
+            set_aside: Amounts::ZERO,
+            floors: Amounts::ZERO,
+        }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<TenantIndex> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(super) fn get(&self, tenant: TenantIndex) -> &Tenant {
+        &self.list[usize::from(tenant)]
+    }
+
+    /// The tenant's number; a new name takes a new one, or that of a tenant that `forgettable` lets go.
+    pub(super) fn intern(
+        &mut self,
+        name: &str,
+        salt: TenantSalt,
+        forgettable: impl Fn(TenantIndex) -> bool,
+    ) -> Option<TenantIndex> {
+        if let Some(known) = self.find(name) {
+            return Some(known);
+        }
+        let name: Arc<str> = name.into();
+        let fresh = Tenant {
+            name: Arc::clone(&name),
+            policy: TenantPolicy::default(),
+            configured: false,
+            used: Amounts::ZERO,
+            leases: 0,
+            salt,
+        };
+        let index = if (self.list.len() as u64) < MAX_TENANTS {
+            self.list.push(fresh);
+            TenantIndex::try_from(self.list.len() - 1).ok()?
+        } else {
+            let (index, old) = self
+                .list
+                .iter()
+                .enumerate()
+                .map(|(index, tenant)| (TenantIndex::try_from(index).unwrap_or(TenantIndex::MAX), tenant))
+                .find(|(index, tenant)| tenant.leases == 0 && !tenant.configured && forgettable(*index))?;
+            self.by_name.remove(&old.name);
+            self.list[usize::from(index)] = fresh;
+            index
+        };
+        self.by_name.insert(name, index);
+        Some(index)
+    }
+
+    /// Sets the bounds of a tenant. The caller has checked that all floors together fit the node.
+    pub(super) fn set_policy(&mut self, tenant: TenantIndex, policy: TenantPolicy) {
+        for pool in Pool::ALL {
+            self.floors[pool] = self.floors_of_others(Some(tenant), pool) + policy.floor[pool];
+        }
+        self.change(tenant, |entry| {
+            entry.policy = policy;
+            entry.configured = true;
+        });
+    }
+
+    /// Books a lease, or its growth, on its tenant.
+    pub(super) fn charge(&mut self, tenant: TenantIndex, amounts: &Amounts, leases: u64) {
+        self.change(tenant, |entry| {
+            for (pool, amount) in amounts.iter() {
+                entry.used[pool] += amount;
+            }
+            entry.leases += leases;
+        });
+    }
+
+    /// Takes a lease off its tenant's books.
+    pub(super) fn discharge(&mut self, tenant: TenantIndex, amounts: &Amounts) {
+        self.change(tenant, |entry| {
+            for (pool, amount) in amounts.iter() {
+                entry.used[pool] -= amount;
+            }
+            entry.leases -= 1;
+        });
+    }
+
+    /// What is kept free of a pool for tenants other than this one.
+    pub(super) fn set_aside_for_others(&self, tenant: Option<TenantIndex>, pool: Pool) -> u64 {
+        let own = tenant.map_or(0, |tenant| self.get(tenant).unused_floor(pool));
+        self.set_aside[pool] - own
+    }
+
+    /// What the floors of tenants other than this one add up to, used or not.
+    pub(super) fn floors_of_others(&self, tenant: Option<TenantIndex>, pool: Pool) -> u64 {
+        self.floors[pool] - tenant.map_or(0, |tenant| self.get(tenant).policy.floor[pool])
+    }
+
+    /// Sum of the unused floors, counted anew, for checks.
+    pub(super) fn recount_set_aside(&self) -> (Amounts, Amounts) {
+        let mut counted = Amounts::ZERO;
+        for pool in Pool::ALL {
+            counted[pool] = self.list.iter().map(|entry| entry.unused_floor(pool)).sum();
+        }
+        (self.set_aside, counted)
+    }
+
+    fn change(&mut self, tenant: TenantIndex, change: impl FnOnce(&mut Tenant)) {
+        let entry = &mut self.list[usize::from(tenant)];
+        for pool in Pool::ALL {
+            self.set_aside[pool] -= entry.unused_floor(pool);
+        }
+        change(entry);
+        for pool in Pool::ALL {
+            self.set_aside[pool] += entry.unused_floor(pool);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The extent allocator: which pages are free, in whose hands they last were, and how to cut and join them.
+//!
+//! ```text
+//!  pages   0        8         20      26             60
+//!          │ clean  │ held    │ A's   │ held         │ B's …
+//!            (0, 8)             (20, 6)                (60, …)     runs of one kind; neighbours of one kind are joined
+//!  tags    8……8               6…6                    n…n           length and kind at both ends of a run only
+//! ```
+//! A free page is *clean* (kind 0, zeroed) or still holds bytes of one tenant (kind 1 + its number). A tenant may be
+//! handed clean pages and its own; [`PagePool`](super::PagePool) scrubs the rest first. Best fit from the tenant's own
+//! runs, then from clean ones, then the longest runs in turn, which is the fewest extents there can be. Every
+//! operation touches the ends of a handful of runs and allocates nothing.
+
+use super::bins::{Bins, Links};
+use super::extent::{Extent, Extents};
+
+/// Who last used a free page: 0 for nobody since it was zeroed.
+pub(super) type Kind = u16;
+
+/// The clean pages' kind.
+pub(super) const CLEAN: Kind = 0;
+
+#[derive(Debug)]
+pub(super) struct FreeSpace {
+    links: Links,
+    /// Kind of a run, at its first and its last page.
+    kind: Vec<Kind>,
+    bins: Vec<Bins>,
+    pages: u64,
+}
+
+impl FreeSpace {
+    /// A pool whose every page is free and clean.
+    pub(super) fn new(pages: u32) -> Self {
+        let mut space =
+            Self { links: Links::new(pages), kind: vec![CLEAN; pages as usize], bins: vec![Bins::new()], pages: 0 };
+        space.free(Extent::new(0, pages), CLEAN);
+        space
+    }
+
+    /// Free pages of all kinds.
+    pub(super) const fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Free pages of one kind.
+    pub(super) fn pages_of(&self, kind: Kind) -> u64 {
+        self.bins.get(usize::from(kind)).map_or(0, |bins| bins.pages)
+    }
+
+    /// Free runs of all kinds.
+    pub(super) fn runs(&self) -> u64 {
+        self.bins.iter().map(|bins| bins.runs).sum()
+    }
+
+    /// Kinds that may have free pages.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
+        0..u16::try_from(self.bins.len()).unwrap_or(Kind::MAX)
+    }
+
+    /// Length of the longest run that `kind` may be handed (within 1/64 where very many are about as long).
+    pub(super) fn longest_for(&self, kind: Kind) -> u32 {
+        self.longest_of(kind).max(self.longest_of(CLEAN)).map_or(0, |(length, _)| length)
+    }
+
+    /// Length of the longest run of any kind.
+    pub(super) fn longest(&self) -> u32 {
+        self.kinds().filter_map(|kind| self.longest_of(kind)).map(|(length, _)| length).max().unwrap_or(0)
+    }
+
+    fn longest_of(&self, kind: Kind) -> Option<(u32, u32)> {
+        let start = self.bins.get(usize::from(kind))?.longest(&self.links)?;
+        Some((self.links.run[start as usize], start))
+    }
+
+    /// Gives back a run; it joins free neighbours of its kind.
+    pub(super) fn free(&mut self, extent: Extent, kind: Kind) {
+        if extent.pages == 0 {
+            return;
+        }
+        let (mut start, mut end) = (extent.start, extent.end());
+        if start > 0 && self.links.run[start as usize - 1] != 0 && self.kind[start as usize - 1] == kind {
+            let before = self.links.run[start as usize - 1];
+            self.remove(start - before);
+            start -= before;
+        }
+        if (end as usize) < self.links.run.len() && self.links.run[end as usize] != 0 && self.kind[end as usize] == kind
+        {
+            let after = self.links.run[end as usize];
+            self.remove(end);
+            end += after;
+        }
+        self.insert(start, end - start, kind);
+    }
+
+    /// Takes `pages` pages that `kind` may be handed, in as few runs as there can be, appending them to `taken`.
+    /// A run with `room` more pages behind it is preferred, never required. Takes nothing and says `false` when
+    /// there are not enough.
+    pub(super) fn take(&mut self, pages: u32, kind: Kind, room: u32, taken: &mut Extents) -> bool {
+        if u64::from(pages) > self.usable_by(kind) {
+            return false;
+        }
+        let mut left = pages;
+        while left > 0 {
+            let roomy = if room > 0 { self.fit(left.saturating_add(room), kind) } else { None };
+            if let Some(start) = roomy.or_else(|| self.fit(left, kind)) {
+                taken.push(self.cut(start, left));
+                return true;
+            }
+            let longest = self.longest_of(kind).max(self.longest_of(CLEAN));
+            let (length, start) = longest.expect("fewer pages are free than their own sum says");
+            taken.push(self.cut(start, length));
+            left -= length;
+        }
+        true
+    }
+
+    /// Takes up to `pages` pages that begin exactly at `start`, if `kind` may be handed them.
+    pub(super) fn take_at(&mut self, start: u32, pages: u32, kind: Kind, taken: &mut Extents) -> u32 {
+        let mut left = pages;
+        let mut at = start;
+        // A clean run and one of the tenant's own may lie side by side: hence the loop.
+        while left > 0 && (at as usize) < self.links.run.len() && self.links.run[at as usize] != 0 {
+            let found = self.kind[at as usize];
+            if found != kind && found != CLEAN {
+                break;
+            }
+            let cut = self.cut(at, left.min(self.links.run[at as usize]));
+            taken.push(cut);
+            left -= cut.pages;
+            at = cut.end();
+        }
+        pages - left
+    }
+
+    /// Takes a longest run of any kind but clean and `but`, cut to `pages`: what must be scrubbed for that tenant.
+    pub(super) fn take_foreign(&mut self, pages: u32, but: Kind) -> Option<Extent> {
+        let foreign = self.kinds().filter(|kind| *kind != but && *kind != CLEAN);
+        let (length, start) = foreign.filter_map(|kind| self.longest_of(kind)).max()?;
+        Some(self.cut(start, length.min(pages)))
+    }
+
+    /// Pages that `kind` may be handed.
+    pub(super) fn usable_by(&self, kind: Kind) -> u64 {
+        self.pages_of(CLEAN) + if kind == CLEAN { 0 } else { self.pages_of(kind) }
+    }
+
+    /// All free runs with their kinds, for checks.
+    pub(super) fn all_runs(&self) -> Vec<(Extent, Kind)> {
+        let mut runs: Vec<_> = self
+            .bins
+            .iter()
+            .flat_map(|bins| bins.starts(&self.links))
+            .map(|start| (Extent::new(start, self.links.run[start as usize]), self.kind[start as usize]))
+            .collect();
+        runs.sort_unstable();
+        runs
+    }
+
+    fn fit(&self, pages: u32, kind: Kind) -> Option<u32> {
+        let own = if kind == CLEAN { None } else { self.fit_of(pages, kind) };
+        own.or_else(|| self.fit_of(pages, CLEAN))
+    }
+
+    fn fit_of(&self, pages: u32, kind: Kind) -> Option<u32> {
+        self.bins.get(usize::from(kind))?.best_fit(&self.links, pages)
+    }
+
+    /// Takes the first `pages` pages of the run at `start`; what is left stays behind it as room to grow.
+    fn cut(&mut self, start: u32, pages: u32) -> Extent {
+        let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        self.remove(start);
+        if length > pages {
+            self.insert(start + pages, length - pages, kind);
+        }
+        Extent::new(start, pages)
+    }
+
+    fn insert(&mut self, start: u32, length: u32, kind: Kind) {
+        while self.bins.len() <= usize::from(kind) {
+            self.bins.push(Bins::new());
+        }
+        for end in [start, start + length - 1] {
+            self.links.run[end as usize] = length;
+            self.kind[end as usize] = kind;
+        }
+        self.bins[usize::from(kind)].insert(&mut self.links, start);
+        self.pages += u64::from(length);
+    }
+
+    fn remove(&mut self, start: u32) {
+        let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        self.bins[usize::from(kind)].remove(&mut self.links, start);
+        self.links.run[start as usize] = 0;
+        self.links.run[(start + length - 1) as usize] = 0;
+        self.pages -= u64::from(length);
+    }
+}

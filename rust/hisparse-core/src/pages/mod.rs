@@ -1,0 +1,18 @@
+//! Pages of the host pool: contiguous runs for the kernel, prefixes for sharing, zeroes between tenants.
+//!
+//! ```text
+//!  ledger ──► PagePool ──► FreeSpace (extents, boundary tags) ──► Bins (best fit by length)
+//!                 └──────► PrefixIndex (hash → page, holders, LRU)
+//! ```
+
+mod bins;
+mod extent;
+mod free_space;
+mod pool;
+mod prefix;
+pub(crate) mod seeded;
+
+pub use extent::{Extent, Extents};
+pub use pool::{Hits, Isolation, PageCounts, PagePool, ScrubJob};
+pub use prefix::PageHash;
+pub(crate) use prefix::TenantIndex;

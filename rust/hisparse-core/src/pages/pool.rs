@@ -1,0 +1,324 @@
+//! The host pool's pages: every page is in exactly one state, and every way between states is one function here.
+//!
+//! ```text
+//!                reserve / grow                    publish
+//!      free ───────────────────────► private ───────────────────► held (sealed, shared)
+//!       ▲ ▲                             │                            │    ▲
+//!       │ └───────── give_back ─────────┘                   give_back│    │pin
+//!       │   evict (when room is short)                               ▼    │
+//!       └──────────────────────────────────────────────────────── evictable
+//!       ▲                            start_scrub
+//!       └── scrubbed ── scrubbing ◄────────────── free pages that hold another tenant's bytes
+//! ```
+//! Private pages belong to one lease: reserved, filling, or quarantined, which the ledger tells apart. A page that
+//! changes tenant passes through scrubbing; a tenant's own pages come back to it unzeroed. With
+//! [`Isolation::Shared`] (a pool whose bytes others own) nothing is ever scrubbed.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+
+use super::extent::{Extent, Extents};
+use super::free_space::{CLEAN, FreeSpace, Kind};
+use super::prefix::{PageHash, PrefixIndex, TenantIndex};
+use crate::env::Entropy;
+
+/// Whether pages are zeroed before another tenant gets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// A page that changes tenant is scrubbed first.
+    #[default]
+    Scrub,
+    /// Pages go from tenant to tenant as they are: bookkeeping for engines that own their memory.
+    Shared,
+}
+
+/// How many pages are in each state. They add up to the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageCounts {
+    /// Free, clean or not.
+    pub free: u64,
+    /// In the hands of single leases.
+    pub private: u64,
+    /// Sealed and held by at least one lease.
+    pub held: u64,
+    /// Sealed and held by none.
+    pub evictable: u64,
+    /// Waiting for zeroes, or being zeroed.
+    pub scrubbing: u64,
+}
+
+/// Prefix pages found for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Hits {
+    /// Pages from the first on that are there.
+    pub pages: u32,
+    /// Those among them that nobody holds, which pinning takes from what could be evicted.
+    pub evictable: u32,
+}
+
+/// Pages being zeroed. It is returned with [`PagePool::scrubbed`]; there is no other way to get these pages free.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "pages in a lost job stay in `scrubbing` for ever"]
+pub struct ScrubJob {
+    extent: Extent,
+}
+
+impl ScrubJob {
+    /// The pages to zero, in every layer.
+    pub const fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    const fn finish(self) -> Extent {
+        self.extent
+    }
+}
+
+/// A pool's pages. See the [module's picture](self).
+#[derive(Debug)]
+pub struct PagePool {
+    total: u32,
+    isolation: Isolation,
+    free: FreeSpace,
+    prefix: PrefixIndex,
+    scrub_queue: VecDeque<Extent>,
+    scrubbing: u64,
+    private: u64,
+}
+
+impl PagePool {
+    /// A pool of `pages` free, clean pages.
+    pub(crate) fn new(pages: u32, isolation: Isolation, entropy: &mut dyn Entropy) -> Self {
+        Self {
+            total: pages,
+            isolation,
+            free: FreeSpace::new(pages),
+            prefix: PrefixIndex::new(pages, entropy),
+            scrub_queue: VecDeque::new(),
+            scrubbing: 0,
+            private: 0,
+        }
+    }
+
+    /// Pages of the pool.
+    pub const fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Pages in each state.
+    pub const fn counts(&self) -> PageCounts {
+        PageCounts {
+            free: self.free.pages(),
+            private: self.private,
+            held: self.prefix.held(),
+            evictable: self.prefix.evictable(),
+            scrubbing: self.scrubbing,
+        }
+    }
+
+    /// Pages this tenant can have at once: clean ones, its own, and its own evictable ones. `None` stands for a
+    /// tenant that has left nothing here yet.
+    pub(crate) fn obtainable(&self, tenant: Option<TenantIndex>) -> u64 {
+        match (tenant, self.isolation) {
+            (None, Isolation::Scrub) => self.free.usable_by(CLEAN),
+            (None, Isolation::Shared) => self.free.usable_by(CLEAN) + self.prefix.evictable_of(CLEAN),
+            (Some(tenant), _) => {
+                let kind = self.kind_of(tenant);
+                self.free.usable_by(kind) + self.prefix.evictable_of(kind)
+            }
+        }
+    }
+
+    /// Pages that would be this tenant's if every other tenant's unheld page were scrubbed for it.
+    pub(crate) fn obtainable_after_scrub(&self) -> u64 {
+        self.free.pages() + self.prefix.evictable() + self.scrubbing
+    }
+
+    /// Length of the longest free run, over all tenants' pages.
+    pub fn longest_run(&self) -> u32 {
+        self.free.longest()
+    }
+
+    /// Length of the longest free run this tenant may be handed at once.
+    pub(crate) fn longest_run_for(&self, tenant: Option<TenantIndex>) -> u32 {
+        self.free.longest_for(tenant.map_or(CLEAN, |tenant| self.kind_of(tenant)))
+    }
+
+    /// Number of free runs: how broken up the free space is.
+    pub fn free_runs(&self) -> u64 {
+        self.free.runs()
+    }
+
+    /// Pages that hold this tenant's bytes and belong to no lease.
+    pub(crate) fn left_behind(&self, tenant: TenantIndex) -> u64 {
+        match self.isolation {
+            Isolation::Scrub => {
+                let kind = self.kind_of(tenant);
+                self.free.pages_of(kind) + self.prefix.evictable_of(kind)
+            }
+            // Kinds do not tell tenants apart here: any cached page may be this tenant's.
+            Isolation::Shared => self.prefix.evictable(),
+        }
+    }
+
+    /// How much of this chain of hashes is there, from its first page on.
+    pub(crate) fn probe(&self, tenant: TenantIndex, hashes: &[PageHash]) -> Hits {
+        let mut hits = Hits::default();
+        for hash in hashes {
+            let Some((_, held)) = self.prefix.find(tenant, hash) else { break };
+            hits.pages += 1;
+            hits.evictable += u32::from(!held);
+        }
+        hits
+    }
+
+    /// Holds the first `pages` pages of a chain that [`PagePool::probe`] has just found.
+    pub(crate) fn pin(&mut self, tenant: TenantIndex, hashes: &[PageHash], pages: u32) -> Extents {
+        let mut pinned = Extents::new();
+        for hash in hashes.iter().take(pages as usize) {
+            let Some((page, _)) = self.prefix.find(tenant, hash) else { break };
+            self.prefix.hold(page);
+            pinned.push(Extent::new(page, 1));
+        }
+        pinned
+    }
+
+    /// Takes `pages` private pages in the fewest runs, evicting this tenant's oldest cached pages where it must.
+    /// A run with `room` more pages behind it is preferred. Appends to `pages_of_lease`, whose last run is
+    /// lengthened in place first. Takes nothing and says `false` when there are not enough.
+    pub(crate) fn reserve(&mut self, tenant: TenantIndex, pages: u32, room: u32, pages_of_lease: &mut Extents) -> bool {
+        let kind = self.kind_of(tenant);
+        if u64::from(pages) > self.obtainable(Some(tenant)) {
+            return false;
+        }
+        while self.free.usable_by(kind) < u64::from(pages) {
+            let page = self.prefix.evict_oldest(kind).expect("obtainable counts pages that are on the LRU list");
+            self.free.free(Extent::new(page, 1), kind);
+        }
+        let in_place = match pages_of_lease.last() {
+            Some(last) => self.free.take_at(last.end(), pages, kind, pages_of_lease),
+            None => 0,
+        };
+        let taken = self.free.take(pages - in_place, kind, room, pages_of_lease);
+        debug_assert!(taken, "the count above said there are enough");
+        self.private += u64::from(pages);
+        true
+    }
+
+    /// Seals one of a lease's private pages under its hash. `false` when that prefix is in the index already, or the
+    /// page is: it stays what it was then.
+    pub(crate) fn publish(&mut self, tenant: TenantIndex, page: u32, hash: &PageHash) -> bool {
+        let sealed = self.prefix.seal(page, tenant, self.kind_of(tenant), hash);
+        self.private -= u64::from(sealed);
+        sealed
+    }
+
+    /// Whether this page is sealed.
+    pub(crate) fn is_sealed(&self, page: u32) -> bool {
+        self.prefix.is_sealed(page)
+    }
+
+    /// Takes back a lease's pages: `shared` are let go; of `own`, those it published too, and the rest become free.
+    /// The deepest page goes first, so that it is the first to be evicted.
+    pub(crate) fn give_back(&mut self, tenant: TenantIndex, shared: &Extents, own: &Extents, published: bool) {
+        let kind = self.kind_of(tenant);
+        for run in own.iter().rev() {
+            if published {
+                self.give_back_mixed(run, kind);
+            } else {
+                self.free.free(run, kind);
+                self.private -= u64::from(run.pages);
+            }
+        }
+        for page in shared.page_numbers().rev() {
+            self.prefix.let_go(page);
+        }
+    }
+
+    fn give_back_mixed(&mut self, run: Extent, kind: Kind) {
+        let mut end = run.end();
+        while end > run.start {
+            let mut start = end;
+            while start > run.start && !self.prefix.is_sealed(start - 1) {
+                start -= 1;
+            }
+            self.free.free(Extent::new(start, end - start), kind);
+            self.private -= u64::from(end - start);
+            if start > run.start {
+                start -= 1;
+                self.prefix.let_go(start);
+            }
+            end = start;
+        }
+    }
+
+    /// Moves up to `pages` unheld pages of other tenants into scrubbing, free ones before cached ones. Returns how
+    /// many.
+    pub(crate) fn start_scrub(&mut self, tenant: TenantIndex, pages: u64) -> u64 {
+        let kind = self.kind_of(tenant);
+        if self.isolation == Isolation::Shared {
+            return 0;
+        }
+        let mut left = u32::try_from(pages).unwrap_or(u32::MAX).min(self.total);
+        let wanted = left;
+        while left > 0 {
+            let run = match self.free.take_foreign(left, kind) {
+                Some(run) => run,
+                None => match self.prefix.oldest_foreign(kind).and_then(|other| self.prefix.evict_oldest(other)) {
+                    Some(page) => Extent::new(page, 1),
+                    None => break,
+                },
+            };
+            left -= run.pages;
+            match self.scrub_queue.back_mut() {
+                Some(last) if run.end() == last.start => *last = Extent::new(run.start, last.pages + run.pages),
+                Some(last) if last.end() == run.start => last.pages += run.pages,
+                _ => self.scrub_queue.push_back(run),
+            }
+        }
+        self.scrubbing += u64::from(wanted - left);
+        u64::from(wanted - left)
+    }
+
+    /// The next pages to zero, at most `most` of them.
+    pub(crate) fn next_scrub(&mut self, most: u32) -> Option<ScrubJob> {
+        let mut run = self.scrub_queue.pop_front()?;
+        if run.pages > most.max(1) {
+            let most = most.max(1);
+            self.scrub_queue.push_front(Extent::new(run.start + most, run.pages - most));
+            run.pages = most;
+        }
+        Some(ScrubJob { extent: run })
+    }
+
+    /// These pages are zeroed now.
+    pub(crate) fn scrubbed(&mut self, job: ScrubJob) {
+        let extent = job.finish();
+        self.free.free(extent, CLEAN);
+        self.scrubbing -= u64::from(extent.pages);
+    }
+
+    const fn kind_of(&self, tenant: TenantIndex) -> Kind {
+        match self.isolation {
+            Isolation::Scrub => tenant + 1,
+            Isolation::Shared => CLEAN,
+        }
+    }
+
+    /// Free runs in address order, for checks.
+    pub(crate) fn free_extents(&self) -> Vec<(Extent, Kind)> {
+        self.free.all_runs()
+    }
+
+    /// The index, for checks.
+    pub(crate) fn sealed_pages(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.prefix.sealed_pages()
+    }
+
+    /// Pages on the LRU lists, for checks.
+    pub(crate) fn evictable_pages(&self) -> impl Iterator<Item = u32> + '_ {
+        self.prefix.walk_lru()
+    }
+}

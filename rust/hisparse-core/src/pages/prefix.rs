@@ -1,0 +1,231 @@
+//! The prefix index: sealed pages by content hash, shared by reference count, the unreferenced ones in LRU order.
+//!
+//! ```text
+//!  (tenant, hash) ──► seal ──► page          holders > 0: held      one seal, one page, any number of leases
+//!                      │                     holders = 0: evictable
+//!                      └── LRU list of its kind:  oldest ⇄ … ⇄ newest
+//! ```
+//! Hashes are chained: the hash of page *i* covers pages 0 to *i*, so a match counts only from the first page on.
+//! They are keyed per tenant, and a match never crosses tenants. The deepest page of a released chain is the oldest,
+//! so that a chain shrinks from its end.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+
+use super::free_space::Kind;
+use super::seeded::Seeded;
+use crate::env::Entropy;
+use crate::limits::PAGE_HASH_BYTES;
+
+/// Keyed content hash of one full page and all pages before it.
+pub type PageHash = [u8; PAGE_HASH_BYTES];
+
+/// Number of a tenant; the ledger keeps their names.
+pub(crate) type TenantIndex = u16;
+
+/// No seal, no neighbour.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Seal {
+    hash: PageHash,
+    page: u32,
+    holders: u32,
+    older: u32,
+    newer: u32,
+    /// Turn of release, to compare pages of different kinds by age.
+    turn: u64,
+    tenant: TenantIndex,
+    kind: Kind,
+}
+
+/// Unreferenced pages of one kind, oldest first.
+#[derive(Clone, Copy, Debug)]
+struct Lru {
+    oldest: u32,
+    newest: u32,
+    pages: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct PrefixIndex {
+    seals: Vec<Seal>,
+    vacant: Vec<u32>,
+    table: HashTable<u32>,
+    hasher: Seeded,
+    /// Seal + 1 of each page, zero where it has none.
+    seal_of_page: Vec<u32>,
+    lru: Vec<Lru>,
+    turn: u64,
+    held: u64,
+    evictable: u64,
+}
+
+impl PrefixIndex {
+    pub(super) fn new(pages: u32, entropy: &mut dyn Entropy) -> Self {
+        Self {
+            seals: Vec::new(),
+            vacant: Vec::new(),
+            table: HashTable::new(),
+            hasher: Seeded::new(entropy),
+            seal_of_page: vec![0; pages as usize],
+            lru: Vec::new(),
+            turn: 0,
+            held: 0,
+            evictable: 0,
+        }
+    }
+
+    /// Sealed pages that some lease holds.
+    pub(super) const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Sealed pages that nobody holds.
+    pub(super) const fn evictable(&self) -> u64 {
+        self.evictable
+    }
+
+    /// Unreferenced pages of one kind.
+    pub(super) fn evictable_of(&self, kind: Kind) -> u64 {
+        self.lru.get(usize::from(kind)).map_or(0, |lru| lru.pages)
+    }
+
+    /// Whether this page is sealed.
+    pub(super) fn is_sealed(&self, page: u32) -> bool {
+        self.seal_of_page[page as usize] != 0
+    }
+
+    /// The page that holds this prefix, and whether somebody holds it now.
+    pub(super) fn find(&self, tenant: TenantIndex, hash: &PageHash) -> Option<(u32, bool)> {
+        let seal = &self.seals[self.seal_at(tenant, hash)? as usize];
+        Some((seal.page, seal.holders > 0))
+    }
+
+    /// Seals a page that one lease holds. `false` when the hash is known already: the page stays private then.
+    pub(super) fn seal(&mut self, page: u32, tenant: TenantIndex, kind: Kind, hash: &PageHash) -> bool {
+        if self.seal_at(tenant, hash).is_some() || self.is_sealed(page) {
+            return false;
+        }
+        let seal = Seal { hash: *hash, page, holders: 1, older: NONE, newer: NONE, turn: 0, tenant, kind };
+        let at = if let Some(at) = self.vacant.pop() {
+            self.seals[at as usize] = seal;
+            at
+        } else {
+            self.seals.push(seal);
+            u32::try_from(self.seals.len() - 1).expect("there are fewer seals than pages, and those fit u32")
+        };
+        let Self { seals, table, hasher, .. } = self;
+        let key = |at: &u32| key_of(hasher, seals[*at as usize].tenant, &seals[*at as usize].hash);
+        table.insert_unique(key_of(hasher, tenant, hash), at, key);
+        self.seal_of_page[page as usize] = at + 1;
+        self.held += 1;
+        true
+    }
+
+    /// One more lease holds a sealed page.
+    pub(super) fn hold(&mut self, page: u32) {
+        let at = self.seal_of_page[page as usize] - 1;
+        let seal = &mut self.seals[at as usize];
+        seal.holders += 1;
+        if seal.holders == 1 {
+            self.unlink(at);
+            self.held += 1;
+        }
+    }
+
+    /// One lease less holds a sealed page; the last one makes it the newest evictable page of its kind.
+    pub(super) fn let_go(&mut self, page: u32) {
+        let at = self.seal_of_page[page as usize] - 1;
+        let seal = &mut self.seals[at as usize];
+        seal.holders -= 1;
+        if seal.holders == 0 {
+            self.turn += 1;
+            self.seals[at as usize].turn = self.turn;
+            self.link_newest(at);
+            self.held -= 1;
+        }
+    }
+
+    /// Forgets the oldest evictable page of a kind and names it.
+    pub(super) fn evict_oldest(&mut self, kind: Kind) -> Option<u32> {
+        let oldest = self.lru.get(usize::from(kind)).filter(|lru| lru.pages > 0)?.oldest;
+        self.unlink(oldest);
+        let Seal { page, tenant, hash, .. } = self.seals[oldest as usize];
+        let key = key_of(&self.hasher, tenant, &hash);
+        if let Ok(entry) = self.table.find_entry(key, |at| *at == oldest) {
+            entry.remove();
+        }
+        self.seal_of_page[page as usize] = 0;
+        self.vacant.push(oldest);
+        Some(page)
+    }
+
+    /// The kind other than `but` whose oldest evictable page is the oldest of all.
+    pub(super) fn oldest_foreign(&self, but: Kind) -> Option<Kind> {
+        let kinds = 0..u16::try_from(self.lru.len()).unwrap_or(Kind::MAX);
+        kinds
+            .filter(|kind| *kind != but && self.evictable_of(*kind) > 0)
+            .min_by_key(|kind| self.seals[self.lru[usize::from(*kind)].oldest as usize].turn)
+    }
+
+    /// Every sealed page with its number of holders, for checks.
+    pub(super) fn sealed_pages(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.table.iter().map(|at| (self.seals[*at as usize].page, self.seals[*at as usize].holders))
+    }
+
+    /// Pages on the LRU lists, walked link by link, for checks.
+    pub(super) fn walk_lru(&self) -> impl Iterator<Item = u32> + '_ {
+        self.lru.iter().flat_map(|lru| {
+            let first = (lru.oldest != NONE).then_some(lru.oldest);
+            std::iter::successors(first, |at| Some(self.seals[*at as usize].newer).filter(|newer| *newer != NONE))
+                .map(|at| self.seals[at as usize].page)
+        })
+    }
+
+    fn seal_at(&self, tenant: TenantIndex, hash: &PageHash) -> Option<u32> {
+        let key = key_of(&self.hasher, tenant, hash);
+        let same = |at: &u32| self.seals[*at as usize].hash == *hash && self.seals[*at as usize].tenant == tenant;
+        self.table.find(key, same).copied()
+    }
+
+    fn link_newest(&mut self, at: u32) {
+        let kind = usize::from(self.seals[at as usize].kind);
+        while self.lru.len() <= kind {
+            self.lru.push(Lru { oldest: NONE, newest: NONE, pages: 0 });
+        }
+        let lru = &mut self.lru[kind];
+        let older = std::mem::replace(&mut lru.newest, at);
+        lru.pages += 1;
+        if older == NONE {
+            lru.oldest = at;
+        } else {
+            self.seals[older as usize].newer = at;
+        }
+        self.seals[at as usize].older = older;
+        self.seals[at as usize].newer = NONE;
+        self.evictable += 1;
+    }
+
+    fn unlink(&mut self, at: u32) {
+        let Seal { older, newer, kind, .. } = self.seals[at as usize];
+        let lru = &mut self.lru[usize::from(kind)];
+        lru.pages -= 1;
+        if older == NONE {
+            lru.oldest = newer;
+        } else {
+            self.seals[older as usize].newer = newer;
+        }
+        if newer == NONE {
+            lru.newest = older;
+        } else {
+            self.seals[newer as usize].older = older;
+        }
+        self.evictable -= 1;
+    }
+}
+
+fn key_of(hasher: &Seeded, tenant: TenantIndex, hash: &PageHash) -> u64 {
+    hasher.hash_one((tenant, hash))
+}

@@ -1,0 +1,360 @@
+//! One behaviour of the ledger per test: what each call promises its caller.
+
+mod node;
+
+use std::time::Duration;
+
+use hisparse_core::ledger::{
+    AdmitRequest, Amounts, CommitBy, Epoch, LeaseState, Ledger, LedgerConfig, Length, Limit, NodeCapacity, Pool,
+    Refusal, Released, SessionId, TenantPolicy, WindowCapacity,
+};
+use hisparse_core::units::Tokens;
+use node::{at, first_epoch, ledger, ledger_of};
+
+const ROUTER: CommitBy = CommitBy::Router { ttl: None };
+
+fn request(id: &str, tokens: u64) -> AdmitRequest {
+    AdmitRequest::new(id, tokens, 0)
+}
+
+fn of_tenant(tenant: &str, id: &str, tokens: u64) -> AdmitRequest {
+    AdmitRequest { tenant: tenant.into(), ..request(id, tokens) }
+}
+
+/// Free units of a pool; 0 where the node does not report it.
+fn free(node: &Ledger, pool: Pool) -> u64 {
+    let capacity = node.capacity(None, &[]).expect("no length is asked about");
+    capacity.pools.iter().find(|state| state.name == pool).map_or(0, |state| state.free)
+}
+
+#[test]
+fn a_lease_takes_every_pool_at_once_and_gives_all_back() {
+    let mut node = ledger(10, 3);
+    let lease = node.admit(&AdmitRequest::new("r", 65, 64), at(0)).unwrap().lease;
+    assert_eq!((lease.pages, lease.shared_pages, lease.extents.len()), (3, 0, 1));
+    let taken = Pool::ALL.map(|pool| node.config().capacity.totals()[pool] - free(&node, pool));
+    assert_eq!(taken, [3, 1, 192, 1, 0]);
+    assert_eq!(node.release(lease.id.unwrap(), None, None, at(1)), Ok(Released::Freed));
+    assert_eq!(free(&node, Pool::HostPages), 10);
+    node.audit().unwrap();
+}
+
+#[test]
+fn the_same_request_gets_the_same_lease_and_other_parameters_are_refused() {
+    let mut node = ledger(10, 3);
+    let first = node.admit(&request("r", 100), at(0)).unwrap();
+    let again = node.admit(&request("r", 100), at(1)).unwrap();
+    assert!(!first.repeated && again.repeated);
+    assert_eq!(again.lease, first.lease);
+    let reused = node.admit(&request("r", 101), at(1)).unwrap_err();
+    assert_eq!(reused, Refusal::RequestIdReused { lease: first.lease.id.unwrap() });
+    assert!(!node.admit(&of_tenant("other", "r", 101), at(1)).unwrap().repeated, "names are per tenant");
+    node.release(first.lease.id.unwrap(), None, None, at(2)).unwrap();
+    assert!(!node.admit(&request("r", 101), at(2)).unwrap().repeated, "a released name may be used anew");
+}
+
+#[test]
+fn never_fits_names_the_limit_and_busy_names_the_pool() {
+    let capacity = NodeCapacity { max_request_tokens: Tokens::new(300), ..NodeCapacity::of_host_pages(4, 2) };
+    let mut node = ledger_of(LedgerConfig::new(capacity));
+    let never = node.admit(&request("a", 301), at(0)).unwrap_err();
+    assert_eq!(never, Refusal::NeverFits { limit: Limit::MaxRequestTokens, value: 300, asked: 301 });
+    let never = node.admit(&request("a", 257), at(0)).unwrap_err();
+    assert_eq!(never, Refusal::NeverFits { limit: Limit::Total(Pool::HostPages), value: 4, asked: 5 });
+    node.admit(&request("a", 190), at(0)).unwrap();
+    let busy = node.admit(&request("b", 100), at(0)).unwrap_err();
+    assert_eq!(busy, Refusal::PoolBusy { pool: Pool::HostPages, asked: 2, available: 1 });
+    node.admit(&request("b", 10), at(0)).unwrap();
+    let busy = node.admit(&request("c", 1), at(0)).unwrap_err();
+    assert_eq!(busy, Refusal::PoolBusy { pool: Pool::HostPages, asked: 1, available: 0 });
+    node.audit().unwrap();
+}
+
+#[test]
+fn seats_indexer_and_window_each_refuse_by_their_own_name() {
+    let plenty = NodeCapacity::of_host_pages(100, 100);
+    let window = Some(WindowCapacity { total: Tokens::new(128), per_request: Tokens::new(128) });
+    for (capacity, pool) in [
+        (NodeCapacity { seats: 1, ..plenty }, Pool::Seats),
+        (NodeCapacity { indexer_tokens: Tokens::new(64), ..plenty }, Pool::IndexerTokens),
+        (NodeCapacity { request_slots: 1, ..plenty }, Pool::RequestSlots),
+        (NodeCapacity { window, ..plenty }, Pool::WindowTokens),
+    ] {
+        let mut node = ledger_of(LedgerConfig::new(capacity));
+        let tokens = if pool == Pool::WindowTokens { 200 } else { 64 };
+        node.admit(&request("a", tokens), at(0)).unwrap();
+        let before = node.capacity(None, &[]).unwrap();
+        let refusal = node.admit(&request("b", tokens), at(0)).unwrap_err();
+        assert_eq!((refusal.binding(), refusal.reason()), (Some(pool.name()), Some("POOL_BUSY")));
+        assert_eq!(node.capacity(None, &[]).unwrap(), before, "a refusal takes nothing from any pool");
+    }
+}
+
+#[test]
+fn an_uncommitted_lease_ends_in_quarantine_and_then_frees() {
+    let mut node = ledger(10, 3);
+    let id = node.admit(&request("r", 640), at(0)).unwrap().lease.id.unwrap();
+    node.advance(at(29));
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Reserved);
+    node.advance(at(30));
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Quarantined);
+    assert_eq!(free(&node, Pool::HostPages), 0, "quarantine keeps its pages from everyone");
+    let late = node.commit(id, None, first_epoch(), ROUTER, at(31)).unwrap_err();
+    assert_eq!(late.reason(), Some("LEASE_NOT_FOUND"));
+    node.advance(at(149));
+    assert_eq!(free(&node, Pool::HostPages), 0);
+    node.advance(at(150));
+    assert_eq!(free(&node, Pool::HostPages), 10);
+    node.audit().unwrap();
+}
+
+#[test]
+fn a_confirmation_ends_the_quarantine_at_once() {
+    let mut node = ledger(10, 3);
+    let id = node.admit(&request("r", 640), at(0)).unwrap().lease.id.unwrap();
+    assert!(matches!(node.confirm(id, at(1)), Err(Refusal::WrongState { .. })));
+    node.confirm(id, at(30)).unwrap();
+    assert_eq!(free(&node, Pool::HostPages), 10);
+}
+
+#[test]
+fn a_router_keeps_its_lease_by_renewing() {
+    let mut node = ledger(10, 3);
+    let id = node.admit(&request("r", 64), at(0)).unwrap().lease.id.unwrap();
+    node.commit(id, None, first_epoch(), ROUTER, at(1)).unwrap();
+    for minute in 1..60 {
+        node.renew(id, None, first_epoch(), None, at(minute * 60)).unwrap();
+    }
+    node.advance(at(59 * 60 + 599));
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Committed);
+    node.advance(at(59 * 60 + 600));
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Quarantined);
+}
+
+#[test]
+fn an_engines_lease_outlives_any_silence_and_its_session_does_not_outlive_it() {
+    let mut node = ledger(10, 3);
+    let (dead, successor) = (SessionId(1), SessionId(2));
+    let id = node.admit(&request("r", 64), at(0)).unwrap().lease.id.unwrap();
+    node.commit(id, None, first_epoch(), CommitBy::Session(dead), at(1)).unwrap();
+    node.advance(at(1_000_000));
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Committed);
+    assert_eq!(node.session_lost(dead, at(1_000_000)), 1);
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Quarantined);
+    let back = node.reclaim(dead, successor, at(1_000_100));
+    assert_eq!(back.iter().map(|lease| lease.id.unwrap()).collect::<Vec<_>>(), [id]);
+    assert_eq!(node.get(id, None).unwrap().state, LeaseState::Committed);
+    assert_eq!(node.session_lost(successor, at(1_000_200)), 1);
+    node.advance(at(1_000_320));
+    assert!(matches!(node.get(id, None), Err(Refusal::LeaseNotFound { .. })), "nobody came for it");
+}
+
+#[test]
+fn a_router_cannot_free_pages_under_a_living_engine() {
+    let mut node = ledger(10, 3);
+    let engine = SessionId(1);
+    let id = node.admit(&request("r", 640), at(0)).unwrap().lease.id.unwrap();
+    node.commit(id, None, first_epoch(), CommitBy::Session(engine), at(1)).unwrap();
+    assert_eq!(node.release(id, None, None, at(2)), Ok(Released::Quarantined));
+    assert_eq!(free(&node, Pool::HostPages), 0);
+    assert_eq!(node.release(id, None, Some(engine), at(3)), Ok(Released::Freed));
+    assert_eq!(free(&node, Pool::HostPages), 10);
+}
+
+#[test]
+fn release_succeeds_twice_and_for_the_unknown_but_not_for_another_tenants() {
+    let mut node = ledger(10, 3);
+    let id = node.admit(&of_tenant("a", "r", 64), at(0)).unwrap().lease.id.unwrap();
+    assert_eq!(node.release(id, Some("b"), None, at(1)), Err(Refusal::OtherTenant { id }));
+    assert_eq!(node.release(id, Some("a"), None, at(1)), Ok(Released::Freed));
+    assert_eq!(node.release(id, Some("a"), None, at(1)), Ok(Released::Already));
+    assert_eq!(node.release("00000000000000ff".parse().unwrap(), Some("b"), None, at(1)), Ok(Released::Already));
+    node.admit(&of_tenant("a", "s", 64), at(2)).unwrap();
+    assert_eq!(node.release_request(&"s".into(), "b", None, at(2)), Released::Already);
+    assert_eq!(node.release_request(&"s".into(), "a", None, at(2)), Released::Freed);
+}
+
+#[test]
+fn a_stale_epoch_is_refused_everywhere_but_in_release() {
+    let mut node = ledger(10, 3);
+    let stale = Epoch::new(9).unwrap();
+    let asked = AdmitRequest { epoch: Some(stale), ..request("r", 64) };
+    let refusal = Refusal::StaleEpoch { given: stale, current: first_epoch() };
+    assert_eq!(node.admit(&asked, at(0)), Err(refusal.clone()));
+    let id = node.admit(&request("r", 64), at(0)).unwrap().lease.id.unwrap();
+    assert_eq!(node.commit(id, None, stale, ROUTER, at(0)), Err(refusal.clone()));
+    assert_eq!(node.renew(id, None, stale, None, at(0)), Err(refusal.clone()));
+    assert_eq!(node.extend(id, None, stale, 100, at(0)), Err(refusal));
+    assert_eq!(node.release(id, None, None, at(0)), Ok(Released::Freed));
+}
+
+#[test]
+fn a_lease_grows_in_place_where_the_pages_behind_it_are_free() {
+    let mut node = ledger(10, 3);
+    let first = node.admit(&request("a", 128), at(0)).unwrap().lease;
+    let grown = node.extend(first.id.unwrap(), None, first_epoch(), 200, at(0)).unwrap();
+    assert_eq!((grown.pages, grown.extents.len(), grown.tokens.get()), (4, 1, 200));
+    node.admit(&request("b", 64), at(0)).unwrap();
+    let split = node.extend(first.id.unwrap(), None, first_epoch(), 300, at(0)).unwrap();
+    assert_eq!((split.pages, split.extents.len()), (5, 2));
+    let same = node.extend(first.id.unwrap(), None, first_epoch(), 10, at(0)).unwrap();
+    assert_eq!(same.tokens.get(), 300, "a length it has is granted at once");
+    let busy = node.extend(first.id.unwrap(), None, first_epoch(), 640, at(0)).unwrap_err();
+    assert_eq!(busy, Refusal::PoolBusy { pool: Pool::HostPages, asked: 5, available: 4 });
+    node.audit().unwrap();
+}
+
+#[test]
+fn a_batch_is_granted_whole_or_not_at_all() {
+    let mut node = ledger(10, 3);
+    node.admit(&request("held", 64), at(0)).unwrap();
+    let before = node.capacity(None, &[]).unwrap();
+    let batch = [request("held", 64), request("a", 256), request("b", 256), request("c", 1)];
+    let (place, refusal) = node.admit_all(&batch, at(0)).unwrap_err();
+    assert_eq!((place, refusal.binding()), (3, Some("seats")));
+    assert_eq!(node.capacity(None, &[]).unwrap().pools, before.pools, "the repeated one stays, the others are undone");
+    assert_eq!(node.admit_all(&batch[..3], at(0)).unwrap().len(), 3);
+    node.audit().unwrap();
+}
+
+#[test]
+fn validation_answers_as_admission_would_and_changes_nothing() {
+    let mut node = ledger(10, 1);
+    let sequence = node.sequence();
+    let answer = node.validate(&request("r", 130), at(0)).unwrap();
+    assert_eq!((answer.lease.id, answer.lease.pages), (None, 3));
+    assert_eq!(node.sequence(), sequence);
+    node.admit(&request("r", 130), at(0)).unwrap();
+    assert_eq!(node.validate(&request("s", 130), at(0)).unwrap_err().reason(), Some("POOL_BUSY"));
+}
+
+#[test]
+fn draining_refuses_new_leases_and_lets_old_ones_finish() {
+    let mut node = ledger(10, 3);
+    let id = node.admit(&request("r", 64), at(0)).unwrap().lease.id.unwrap();
+    node.set_draining(true);
+    assert_eq!(node.admit(&request("s", 64), at(0)), Err(Refusal::Draining));
+    assert!(node.admit(&request("r", 64), at(0)).unwrap().repeated);
+    node.commit(id, None, first_epoch(), ROUTER, at(0)).unwrap();
+    node.extend(id, None, first_epoch(), 100, at(0)).unwrap();
+    assert_eq!(node.capacity(None, &[64]).unwrap().fits[0].count, 0);
+    assert_eq!(node.release(id, None, None, at(0)), Ok(Released::Freed));
+}
+
+#[test]
+fn a_quota_binds_its_tenant_and_a_floor_binds_the_others() {
+    let mut node = ledger(10, 10);
+    let mut ceiling = Amounts::UNBOUNDED;
+    ceiling[Pool::HostPages] = 4;
+    let mut floor = Amounts::ZERO;
+    floor[Pool::HostPages] = 3;
+    node.set_tenant_policy("small", TenantPolicy { floor, ceiling }).unwrap();
+    let never = node.admit(&of_tenant("small", "a", 320), at(0)).unwrap_err();
+    assert_eq!(never, Refusal::NeverFits { limit: Limit::TenantCeiling(Pool::HostPages), value: 4, asked: 5 });
+    let never = node.admit(&request("b", 512), at(0)).unwrap_err();
+    assert_eq!(never, Refusal::NeverFits { limit: Limit::Total(Pool::HostPages), value: 7, asked: 8 });
+    node.admit(&request("b", 448), at(0)).unwrap();
+    let busy = node.admit(&request("c", 1), at(0)).unwrap_err();
+    assert_eq!(busy, Refusal::PoolBusy { pool: Pool::HostPages, asked: 1, available: 0 });
+    node.admit(&of_tenant("small", "a", 192), at(0)).unwrap();
+    let quota = node.admit(&of_tenant("small", "d", 128), at(0)).unwrap_err();
+    assert_eq!(quota, Refusal::Quota { pool: Pool::HostPages, asked: 2, ceiling: 4, used: 3 });
+    node.audit().unwrap();
+    floor[Pool::HostPages] = 8;
+    assert!(node.set_tenant_policy("other", TenantPolicy { floor, ..TenantPolicy::default() }).is_err());
+}
+
+#[test]
+fn capacity_says_how_many_of_each_length_fit_and_what_binds() {
+    let capacity =
+        NodeCapacity { seats: 3, max_request_tokens: Tokens::new(512), ..NodeCapacity::of_host_pages(10, 9) };
+    let mut node = ledger_of(LedgerConfig::new(capacity));
+    node.admit(&request("a", 128), at(0)).unwrap();
+    let now = node.capacity(None, &[1, 192, 512, 513]).unwrap();
+    let fits: Vec<_> = now.fits.iter().map(|fit| (fit.count, fit.binding)).collect();
+    assert_eq!(fits, [(2, "seats"), (2, "host_pages"), (1, "host_pages"), (0, "max_request_tokens")]);
+    assert_eq!((now.largest_grant_tokens, now.max_request_tokens, now.largest_extent_pages), (512, 512, 8));
+    node.admit(&request("b", 128), at(0)).unwrap();
+    assert_eq!(node.capacity(None, &[]).unwrap().largest_grant_tokens, 384);
+    assert!(node.capacity(None, &[0]).is_err());
+    assert!(node.capacity(None, &[1; 65]).is_err());
+}
+
+#[test]
+fn a_page_that_changes_tenant_is_scrubbed_first() {
+    let mut node = ledger(4, 4);
+    let id = node.admit(&of_tenant("a", "r", 192), at(0)).unwrap().lease.id.unwrap();
+    node.release(id, None, None, at(1)).unwrap();
+    let busy = node.admit(&of_tenant("b", "s", 192), at(1)).unwrap_err();
+    assert_eq!(busy, Refusal::PoolBusy { pool: Pool::HostPages, asked: 3, available: 1 });
+    node.audit().unwrap();
+    assert_eq!(node.pages().counts().scrubbing, 2, "just what is missing");
+    assert!(node.admit(&of_tenant("b", "s", 192), at(1)).is_err());
+    assert_eq!(node.pages().counts().scrubbing, 2, "asking again scrubs no more");
+    while let Some(job) = node.next_scrub(1) {
+        assert_eq!(job.extent().pages, 1);
+        node.scrubbed(job);
+    }
+    let lease = node.admit(&of_tenant("b", "s", 192), at(2)).unwrap().lease;
+    assert_eq!(lease.pages, 3);
+    node.admit(&of_tenant("a", "t", 64), at(2)).expect("a tenant's own page comes back to it as it is");
+    node.audit().unwrap();
+}
+
+#[test]
+fn a_published_prefix_is_shared_kept_and_evicted_from_its_end() {
+    let capacity = NodeCapacity { indexer_tokens: Tokens::new(1_024), ..NodeCapacity::of_host_pages(6, 6) };
+    let mut node = ledger_of(LedgerConfig::new(capacity));
+    let hashes: Vec<[u8; 32]> = (1..=4_u8).map(|byte| [byte; 32]).collect();
+    let with_prefix = |id: &str, tokens| AdmitRequest { prefix_hashes: hashes.clone(), ..request(id, tokens) };
+    let first = node.admit(&with_prefix("a", 256), at(0)).unwrap().lease;
+    assert_eq!(first.shared_pages, 0);
+    node.commit(first.id.unwrap(), None, first_epoch(), ROUTER, at(0)).unwrap();
+    assert_eq!(node.publish(first.id.unwrap(), first_epoch(), 0, &hashes, at(0)), Ok(4));
+    let second = node.admit(&with_prefix("b", 300), at(0)).unwrap().lease;
+    assert_eq!((second.pages, second.shared_pages), (5, 4), "a hit costs no new page");
+    assert_eq!(free(&node, Pool::IndexerTokens), 1_024 - 256 - 320, "but its whole length in indexer tokens");
+    let foreign = AdmitRequest { tenant: "other".into(), ..with_prefix("c", 256) };
+    assert_eq!(node.validate(&foreign, at(0)).unwrap_err().binding(), Some("host_pages"), "nothing of another tenant");
+
+    node.release(first.id.unwrap(), None, None, at(1)).unwrap();
+    assert_eq!(node.pages().counts().evictable, 0, "the second lease still holds them");
+    node.release(second.id.unwrap(), None, None, at(1)).unwrap();
+    assert_eq!(node.pages().counts().evictable, 4);
+    node.admit(&request("big", 256), at(2)).expect("cached pages make room");
+    assert_eq!(node.pages().counts().evictable, 2);
+    node.audit().unwrap();
+    node.release_request(&"big".into(), "", None, at(2));
+    assert_eq!(node.admit(&with_prefix("d", 256), at(3)).unwrap().lease.shared_pages, 2, "the front of the chain");
+    node.audit().unwrap();
+}
+
+#[test]
+fn length_in_pages_leaves_room_to_grow() {
+    let mut node = ledger(100, 4);
+    let by_pages = AdmitRequest { length: Length::Pages(16), ..request("a", 1) };
+    let lease = node.admit(&by_pages, at(0)).unwrap().lease;
+    assert_eq!((lease.pages, lease.tokens.get()), (16, 1_024));
+}
+
+#[test]
+fn a_lease_has_a_life_within_bounds() {
+    let mut node = ledger(10, 4);
+    let asked = AdmitRequest { ttl: Some(Duration::from_secs(100_000)), ..request("r", 64) };
+    assert!(matches!(node.admit(&asked, at(0)), Err(Refusal::Malformed(_))));
+    let asked = AdmitRequest { ttl: Some(Duration::from_secs(5)), ..request("r", 64) };
+    assert_eq!(node.admit(&asked, at(0)).unwrap().lease.expires_at, Some(at(5)));
+}
+
+#[test]
+fn leases_list_in_order_of_grant_page_by_page_and_per_tenant() {
+    let mut node = ledger(10, 10);
+    let ids: Vec<_> = (0..5)
+        .map(|n| node.admit(&of_tenant(if n % 2 == 0 { "a" } else { "b" }, &format!("r{n}"), 1), at(0)).unwrap())
+        .map(|granted| granted.lease.id.unwrap())
+        .collect();
+    let all: Vec<_> = node.list(None, None, 2).into_iter().chain(node.list(None, Some(ids[1]), 10)).collect();
+    assert_eq!(all.iter().map(|lease| lease.id.unwrap()).collect::<Vec<_>>(), ids);
+    assert_eq!(node.list(Some("b"), None, 10).len(), 2);
+    assert_eq!(node.list(Some("nobody"), None, 10).len(), 0);
+}
