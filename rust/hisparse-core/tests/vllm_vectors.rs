@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use hisparse_core::budget::gpu::Gpu;
 use hisparse_core::budget::vllm::allocation::{Allocation, Start, allocate};
+use hisparse_core::budget::vllm::cache::Cache;
 use hisparse_core::budget::vllm::calculator::{Node, Terms, answer};
 use hisparse_core::budget::vllm::config::{read_config, resolve};
 use hisparse_core::budget::vllm::connector::host_pool_gib;
@@ -16,7 +17,8 @@ use hisparse_core::budget::vllm::published::{GLM_5_3_WEIGHTS, Kv, RESERVE_GIB, U
 use hisparse_core::budget::vllm::registration::ranges;
 use hisparse_core::budget::vllm::shared_memory::{check, resolver_bytes};
 use hisparse_core::error::Problems;
-use hisparse_core::model::{Layer, Model};
+use hisparse_core::model::Model;
+use hisparse_core::platform::KvDtype;
 use serde_json::{Map, Value, json};
 
 /// Upstream's reason for a refusal, and words of ours that must stand in the problem.
@@ -162,17 +164,16 @@ fn model(name: &str) -> Model {
 
 fn plan(inputs: &Value) -> Result<Value, Problems> {
     let model = model(inputs["model"].as_str().unwrap());
-    let mut leads: Vec<bool> = model.layers.iter().map(|layer| *layer == Layer::Indexed).collect();
     let drafts = usize::try_from(whole(inputs, "draft_layers").unwrap_or(0)).unwrap();
-    leads.extend(std::iter::repeat_n(true, drafts));
-    let row_bytes = match inputs["row"].as_str().unwrap() {
-        "bf16" => 1152,
-        "fp8_576" => 576,
-        "fp8_ds_mla_656" => 656,
+    let dtype = match inputs["row"].as_str().unwrap() {
+        "bf16" => KvDtype::Bfloat16,
+        "fp8_576" => KvDtype::Fp8Raw,
+        "fp8_ds_mla_656" => KvDtype::Fp8E4m3,
         other => panic!("unknown row {other}"),
     };
+    let cache = Cache::of(&model, dtype, model.layers.len(), drafts)?;
     let block_tokens = whole(inputs, "block_size").or_else(|| whole(inputs, "block")).unwrap_or(64);
-    let geometry = Geometry { row_bytes, indexer_bytes: 132, leads: &leads, block_tokens };
+    let geometry = cache.geometry(block_tokens);
     let bytes = |name: &str| gib_to_bytes(inputs[name].as_f64().unwrap());
     let mut start =
         Start::new(geometry, model.top_k, bytes("gpu_gib"), bytes("host_gib"), need(inputs, "max_model_len"));

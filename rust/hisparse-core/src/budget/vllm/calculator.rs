@@ -50,6 +50,20 @@ pub struct Node {
 }
 
 impl Node {
+    /// One rank of which only the memory left for KV matters.
+    pub const fn with_kv_bytes(kv_bytes: u64) -> Self {
+        Self {
+            gpu_bytes: kv_bytes,
+            utilisation: 1.0,
+            reserve_gib: 0.0,
+            weights: Weights { shared_gib: 0.0, routed_experts_gib: 0.0 },
+            data_parallel: 1,
+            tensor_parallel: 1,
+            expert_parallel: false,
+            kv_bytes: Some(kv_bytes),
+        }
+    }
+
     /// GPU memory left for KV on each rank, in GiB; below zero when the weights do not fit.
     pub fn kv_gib(&self) -> f64 {
         if let Some(bytes) = self.kv_bytes {
@@ -151,6 +165,8 @@ pub struct Answer {
     pub baseline: u64,
     /// Requests with HiSparse; never below the baseline, because full residency stays possible.
     pub hisparse: u64,
+    /// GPU blocks of one request with HiSparse.
+    pub request_blocks: u64,
     /// Requests that GPU memory alone allows with HiSparse.
     pub gpu_limit: u64,
     /// Requests that the host pool alone allows, where one is given.
@@ -193,6 +209,7 @@ pub fn answer(node: &Node, blocks: &Blocks, terms: &Terms, context_tokens: u64) 
         context_tokens,
         baseline,
         hisparse: baseline.max(offloaded),
+        request_blocks: request,
         gpu_limit,
         host_limit,
         minimum_host_bytes,

@@ -6,22 +6,30 @@
 //!  layers that index / reuse ─► groups ─► one GPU block ─► pool ─► concurrency   (two figures, both named)
 //!                                            │              └──► registration    (pinned host ranges)
 //!                                            └──► calculator ─► published table
+//!
+//!  profile: all of it for one model and request, as the one plan type, with quirks as warnings
 //! ```
 //! A *block* is vLLM's word for a page of one cache group. All GPU groups (indexer, resident, hot) lease blocks of
 //! one size from one pool, so the largest group sets what every block costs.
 
 pub mod allocation;
+mod baseline;
+pub mod cache;
 pub mod calculator;
 pub mod concurrency;
 pub mod config;
 pub mod connector;
 pub mod groups;
 pub mod pool;
+pub mod profile;
 pub mod published;
+pub mod quirks;
 pub mod registration;
 pub mod shared_memory;
 
 use std::fmt;
+
+pub use profile::profile;
 
 use crate::error::{Problem, Problems};
 
