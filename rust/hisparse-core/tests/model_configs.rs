@@ -2,10 +2,18 @@
 
 mod common;
 
+use std::path::{Path, PathBuf};
+
 use common::shared;
 use hisparse_core::model::{Family, Layer, Model, Shape, preset};
 
-fn read(folder: &std::path::Path, name: &str) -> Result<Model, String> {
+/// The folder of samples that the repository carries, then the shared one with uncut files, where it is there.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/model_configs"));
+    [Some(own), shared("model_configs")].into_iter().flatten()
+}
+
+fn read(folder: &Path, name: &str) -> Result<Model, String> {
     let path = folder.join(name).join("config.json");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     Model::from_json_text(name, &text).map_err(|problems| problems.to_string())
@@ -13,90 +21,109 @@ fn read(folder: &std::path::Path, name: &str) -> Result<Model, String> {
 
 #[test]
 fn every_dsa_folder_is_read() {
-    let Some(folder) = shared("model_configs") else { return };
-    for (name, family, layers, indexed) in [
-        ("deepseek_v32", Family::DeepseekV32, 61, 61),
-        ("toy_dsa_2layer", Family::DeepseekV32, 2, 2),
-        ("glm_5", Family::GlmMoeDsa, 78, 78),
-        ("glm_5_1", Family::GlmMoeDsa, 78, 78),
-        ("glm_5_2", Family::GlmMoeDsa, 78, 21),
-        ("glm_5_2_pattern", Family::GlmMoeDsa, 78, 21),
-    ] {
-        let model = read(&folder, name).unwrap();
-        assert_eq!(
-            (model.family, model.kv_layers(), model.indexer_layers(), model.top_k, model.warnings.as_slice()),
-            (family, layers, indexed, 2048, [].as_slice()),
-            "{name}"
-        );
+    for folder in folders() {
+        for (name, family, layers, indexed) in [
+            ("deepseek_v32", Family::DeepseekV32, 61, 61),
+            ("toy_dsa_2layer", Family::DeepseekV32, 2, 2),
+            ("glm_5", Family::GlmMoeDsa, 78, 78),
+            ("glm_5_1", Family::GlmMoeDsa, 78, 78),
+            ("glm_5_2", Family::GlmMoeDsa, 78, 21),
+            ("glm_5_2_pattern", Family::GlmMoeDsa, 78, 21),
+        ] {
+            let model = read(&folder, name).unwrap();
+            assert_eq!(
+                (model.family, model.kv_layers(), model.indexer_layers(), model.top_k, model.warnings.as_slice()),
+                (family, layers, indexed, 2048, [].as_slice()),
+                "{name}"
+            );
+        }
     }
 }
 
 #[test]
 fn every_dense_folder_is_refused_with_the_fields_it_lacks() {
-    let Some(folder) = shared("model_configs") else { return };
-    for (name, lacks) in [
-        ("reject_deepseek_v3", "it lacks index_topk, index_n_heads, index_head_dim"),
-        ("reject_llama", "it lacks kv_lora_rank, qk_rope_head_dim, index_topk, index_n_heads, index_head_dim"),
-        ("reject_qwen3", "it lacks kv_lora_rank"),
-        ("reject_mixtral", "it lacks kv_lora_rank"),
-    ] {
-        let refusal = read(&folder, name).unwrap_err();
-        assert_eq!(refusal.lines().count(), 1, "{name}: {refusal}");
-        assert!(refusal.contains(lacks), "{name}: {refusal}");
+    for folder in folders() {
+        for (name, lacks) in [
+            ("reject_deepseek_v3", "it lacks index_topk, index_n_heads, index_head_dim"),
+            ("reject_llama", "it lacks kv_lora_rank, qk_rope_head_dim, index_topk, index_n_heads, index_head_dim"),
+            ("reject_qwen3", "it lacks kv_lora_rank"),
+            ("reject_mixtral", "it lacks kv_lora_rank"),
+        ] {
+            let refusal = read(&folder, name).unwrap_err();
+            assert_eq!(refusal.lines().count(), 1, "{name}: {refusal}");
+            assert!(refusal.contains(lacks), "{name}: {refusal}");
+        }
     }
 }
 
 #[test]
 fn both_key_styles_give_the_same_model() {
-    let Some(folder) = shared("model_configs") else { return };
-    for (plain, checkpoint) in [
-        ("deepseek_v4_flash", "deepseek_v4_flash_checkpoint_keys"),
-        ("deepseek_v4_pro", "deepseek_v4_pro_checkpoint_keys"),
-        ("minimax_m3", "minimax_m3_checkpoint_keys"),
-        ("glm_5_2", "glm_5_2_pattern"),
-    ] {
-        let left = read(&folder, plain).unwrap();
-        let right = Model { name: left.name.clone(), ..read(&folder, checkpoint).unwrap() };
-        assert_eq!(left, right, "{plain} and {checkpoint}");
+    for folder in folders() {
+        for (plain, checkpoint) in [
+            ("deepseek_v4_flash", "deepseek_v4_flash_checkpoint_keys"),
+            ("deepseek_v4_pro", "deepseek_v4_pro_checkpoint_keys"),
+            ("minimax_m3", "minimax_m3_checkpoint_keys"),
+            ("glm_5_2", "glm_5_2_pattern"),
+        ] {
+            let left = read(&folder, plain).unwrap();
+            let right = Model { name: left.name.clone(), ..read(&folder, checkpoint).unwrap() };
+            assert_eq!(left, right, "{plain} and {checkpoint}");
+        }
     }
 }
 
 #[test]
 fn deepseek_v4_has_windows_and_two_compressions() {
-    let Some(folder) = shared("model_configs") else { return };
-    for (name, windows, fine, coarse, top_k) in
-        [("deepseek_v4_flash", 2, 21, 20, 512), ("deepseek_v4_pro", 0, 29, 32, 1024)]
-    {
-        let model = read(&folder, name).unwrap();
-        let counts = [Layer::Window, Layer::Compressed { ratio: 4 }, Layer::Compressed { ratio: 128 }]
-            .map(|kind| model.count_layers(|layer| layer == kind));
-        assert_eq!(counts, [windows, fine, coarse], "{name}");
-        assert_eq!((model.top_k, model.indexer_layers(), model.family), (top_k, fine, Family::DeepseekV4), "{name}");
+    for folder in folders() {
+        for (name, windows, fine, coarse, top_k) in
+            [("deepseek_v4_flash", 2, 21, 20, 512), ("deepseek_v4_pro", 0, 29, 32, 1024)]
+        {
+            let model = read(&folder, name).unwrap();
+            let counts = [Layer::Window, Layer::Compressed { ratio: 4 }, Layer::Compressed { ratio: 128 }]
+                .map(|kind| model.count_layers(|layer| layer == kind));
+            assert_eq!(counts, [windows, fine, coarse], "{name}");
+            assert_eq!(
+                (model.top_k, model.indexer_layers(), model.family),
+                (top_k, fine, Family::DeepseekV4),
+                "{name}"
+            );
+        }
     }
 }
 
 #[test]
 fn minimax_m3_picks_blocks_in_all_but_three_layers() {
-    let Some(folder) = shared("model_configs") else { return };
-    let model = read(&folder, "minimax_m3").unwrap();
-    assert_eq!(model.shape, Shape::Mha { kv_heads: 4, head_dim: 128, block_tokens: 128 });
-    assert_eq!((model.kv_layers(), model.sparse_layers(), model.top_k), (60, 57, 2048));
-    assert_eq!(model.layers[..4], [Layer::Dense, Layer::Dense, Layer::Dense, Layer::Indexed]);
+    for folder in folders() {
+        let model = read(&folder, "minimax_m3").unwrap();
+        assert_eq!(model.shape, Shape::Mha { kv_heads: 4, head_dim: 128, block_tokens: 128 });
+        assert_eq!((model.kv_layers(), model.sparse_layers(), model.top_k), (60, 57, 2048));
+        assert_eq!(model.layers[..4], [Layer::Dense, Layer::Dense, Layer::Dense, Layer::Indexed]);
+    }
 }
 
 #[test]
 fn presets_have_the_shape_of_the_shared_configurations() {
-    let Some(folder) = shared("model_configs") else { return };
-    for (preset_name, name) in [
-        ("deepseek-v3.2", "deepseek_v32"),
-        ("glm-5", "glm_5"),
-        ("glm-5.1", "glm_5_1"),
-        ("glm-5.2", "glm_5_2"),
-        ("deepseek-v4-flash", "deepseek_v4_flash"),
-        ("minimax-m3", "minimax_m3"),
-        ("toy-dsa", "toy_dsa_2layer"),
-    ] {
-        let model = Model { name: name.to_owned(), ..preset(preset_name).unwrap() };
-        assert_eq!(model, read(&folder, name).unwrap(), "{preset_name}");
+    for folder in folders() {
+        for (preset_name, name) in [
+            ("deepseek-v3.2", "deepseek_v32"),
+            ("glm-5", "glm_5"),
+            ("glm-5.1", "glm_5_1"),
+            ("glm-5.2", "glm_5_2"),
+            ("deepseek-v4-flash", "deepseek_v4_flash"),
+            ("minimax-m3", "minimax_m3"),
+            ("toy-dsa", "toy_dsa_2layer"),
+        ] {
+            let model = Model { name: name.to_owned(), ..preset(preset_name).unwrap() };
+            assert_eq!(model, read(&folder, name).unwrap(), "{preset_name}");
+        }
     }
+}
+
+#[test]
+fn an_unknown_model_with_dsa_fields_is_planned_with_a_warning() {
+    let own = folders().next().unwrap();
+    let model = read(&own, "generic_dsa").unwrap();
+    assert_eq!((model.family, model.layers.len()), (Family::GenericDsa, 4));
+    assert_eq!(model.warnings.len(), 1);
+    assert!(model.warnings[0].starts_with("AnotherSparseForCausalLM is not a model this project knows"));
 }

@@ -172,7 +172,11 @@ pub(super) fn optional(fields: &mut Fields<'_>, name: &str, min: u64, max: u64, 
 pub(super) fn check_length(fields: &mut Fields<'_>, name: &str, found: usize, layers: u64) -> bool {
     let fits = u64::try_from(found) == Ok(layers);
     if !fits {
-        fields.problem(name, format!("has {found} entries for {layers} layers"), "give one entry per layer");
+        fields.problem(
+            name,
+            format!("must have one entry for each of the {layers} layers, not {found}"),
+            "write one entry per layer",
+        );
     }
     fits
 }

@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_pattern_that_sglang_would_misread_is_refused() {
         for (config, why) in [
-            (json!({"index_topk_pattern": "FSSF"}), "has 4 entries for 5 layers"),
+            (json!({"index_topk_pattern": "FSSF"}), "one entry for each of the 5 layers, not 4"),
             (json!({"index_topk_pattern": "fssff"}), "entry 0 must be F or S"),
             (json!({"index_topk_pattern": "FSXFF"}), "entry 2 must be F or S"),
             (json!({"index_topk_pattern": "SFFFF"}), "starts with a shared layer"),
