@@ -115,3 +115,7 @@ pub const QUARANTINE_BOUND: Duration = Duration::from_secs(120);
 
 /// How long a dead engine's leases wait for its successor.
 pub const RECLAIM_WINDOW: Duration = Duration::from_secs(120);
+
+/// Largest segment of a host pool, in bytes (64 GiB): one registration of 512 GiB and more fails, and the driver's lock
+/// is held for as long as one takes.
+pub const MAX_SEGMENT_BYTES: u64 = 64 << 30;

@@ -1,4 +1,4 @@
-//! The bytes of a host-backed KV node: what this machine allows, and (in time) the shared memory itself.
+//! The bytes of a host-backed KV node: what this machine allows, and the shared memory itself.
 //!
 //! ```text
 //!  /proc, /sys ──► meminfo  cgroup  numa  hugepage  memlock  shm      discovery: it never fails,
@@ -6,15 +6,27 @@
 //!                     └───────┴──┬───┴───────┘        │       │
 //!                             headroom ◄──────────────┼───────┘       how large a pool is safe here
 //!                                └───────► machine ◄──┘               everything above, for `doctor`
+//!
+//!  memfd, state_dir ──► map ──► bind, populate ──► segment            a file, finished before it is handed out
+//!                        └──► view                                    the only way to its bytes
 //! ```
+//! This is the only crate with `unsafe`; each block says why it is needed and why it is sound.
 
+pub mod backing;
+pub mod bind;
 pub mod cgroup;
 pub mod finding;
 pub mod headroom;
 pub mod hugepage;
 pub mod machine;
+pub mod map;
+pub mod memfd;
 pub mod meminfo;
 pub mod memlock;
 pub mod numa;
+pub mod populate;
 pub mod root;
+pub mod segment;
 pub mod shm;
+pub mod state_dir;
+pub mod view;

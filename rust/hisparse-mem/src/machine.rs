@@ -153,7 +153,7 @@ impl Machine {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))] // Miri has no statvfs
 mod tests {
     use super::*;
     use crate::root::fixture::Tree;

@@ -1,0 +1,123 @@
+//! Making the pages of a segment before anyone waits for them: several threads, chunk by chunk, first error wins.
+//!
+//! ```text
+//!  ├─chunk─┼─chunk─┼─chunk─┼─…─┤     each thread takes the next chunk, makes its pages, adds to the count
+//! ```
+//! The kernel does it on request (`MADV_POPULATE_WRITE`, since 5.14) and says where it fails; touching a page that
+//! cannot be made would kill the process instead. Older kernels get the touch, after the headroom check.
+
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::map::{Advice, Mapping, PAGE_BYTES};
+
+/// Bytes that one thread makes at a time: long enough to hide the call, short enough for a smooth report.
+const CHUNK_BYTES: u64 = 32 << 20;
+
+/// Who makes the pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// How many threads.
+    pub threads: NonZeroUsize,
+    /// CPUs they are kept on, where the memory node is chosen by first touch; empty leaves them free.
+    pub cpus: Vec<usize>,
+}
+
+impl Workers {
+    /// One thread per CPU this process may use, at most 16: more gain nothing in the measurements.
+    pub fn of_this_machine() -> Self {
+        const MOST: usize = 16;
+        let cpus = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self::free(NonZeroUsize::new(cpus.min(MOST)).unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// This many threads, anywhere.
+    pub const fn free(threads: NonZeroUsize) -> Self {
+        Self { threads, cpus: Vec::new() }
+    }
+}
+
+/// Makes every page of `mapping`; `made` hears of each chunk's bytes, from any of the threads.
+///
+/// # Errors
+/// The first failure: `ENOMEM`, or `EFAULT` where a volume or the pool of huge pages ran out. Pages made so far stay
+/// until the file is closed.
+pub fn populate(mapping: &Mapping, workers: &Workers, made: &(dyn Fn(u64) + Sync)) -> Result<(), Errno> {
+    let total = mapping.len() as u64;
+    let next = AtomicU64::new(0);
+    let failed: Mutex<Option<Errno>> = Mutex::new(None);
+    let work = || {
+        keep_on(&workers.cpus);
+        loop {
+            let offset = next.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
+            if offset >= total || failed.lock().map_or(true, |failed| failed.is_some()) {
+                return;
+            }
+            let len = CHUNK_BYTES.min(total - offset);
+            match populate_chunk(mapping, offset, len) {
+                Ok(()) => made(len),
+                Err(errno) => {
+                    if let Ok(mut failed) = failed.lock() {
+                        failed.get_or_insert(errno);
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..workers.threads.get() {
+            scope.spawn(work);
+        }
+    });
+    // A poisoned lock would mean that a worker panicked, and the scope has passed that on already.
+    failed.into_inner().ok().flatten().map_or(Ok(()), Err)
+}
+
+fn populate_chunk(mapping: &Mapping, offset: u64, len: u64) -> Result<(), Errno> {
+    if mapping.is_shared() {
+        match mapping.advise(offset, len, Advice::Populate) {
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            done => return done,
+        }
+    }
+    let view = mapping.writable().ok_or(Errno::ACCESS)?;
+    view.sub(offset, len).map_err(|_| Errno::INVAL)?.touch(PAGE_BYTES);
+    Ok(())
+}
+
+/// Keeps the calling thread on `cpus`. Where that is refused the pages may land on another node, and the segment's
+/// report of its node will say so.
+fn keep_on(cpus: &[usize]) {
+    if cpus.is_empty() {
+        return;
+    }
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
+        set.set(*cpu);
+    }
+    let _refused = sched_setaffinity(None, &set);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_reported_once_by_any_number_of_threads() {
+        for threads in [1, 2, 7] {
+            let mapping = Mapping::heap(if cfg!(miri) { 3 * PAGE_BYTES } else { 70 << 20 }).unwrap();
+            let made = AtomicU64::new(0);
+            let workers = Workers::free(NonZeroUsize::new(threads).unwrap());
+            populate(&mapping, &workers, &|bytes| {
+                made.fetch_add(bytes, Ordering::Relaxed);
+            })
+            .unwrap();
+            assert_eq!(made.into_inner(), mapping.len() as u64, "{threads} threads");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Segments as files in a memory-backed folder, so that they outlive the service.
+//!
+//! ```text
+//!  state/                      0700, the owner's
+//!    serve.lock                held (flock) by the one service that uses the folder
+//!    sessions.lock             held, shared, by every attached engine: while one lives no new pool is made
+//!    generation                number of the newest pool
+//!    segment-000000000000000c-0003     generation 12, segment 3
+//! ```
+//! A segment is built without a name and linked into place when it is whole, so a crash leaves no half of one. Locks go
+//! with their holders, whatever kills them. Files of older generations are swept at the start of a new one.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::finding::Finding;
+use crate::memfd::OWNER_ONLY;
+use crate::shm::MemoryVolume;
+
+const SERVE_LOCK: &str = "serve.lock";
+const SESSIONS_LOCK: &str = "sessions.lock";
+const GENERATION: &str = "generation";
+const GENERATION_ASIDE: &str = "generation.new";
+
+/// Why a folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    /// A system call failed.
+    #[error("cannot {action} {path}: {errno}")]
+    Failed {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: String,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// Others could reach into it.
+    #[error("{path} must be a folder of this user with mode 0700; run chmod 700 on it, or name another")]
+    Open {
+        /// The folder.
+        path: String,
+    },
+    /// Its files would live on a disk.
+    #[error("{path} is not in memory; mount a tmpfs there (emptyDir with medium: Memory), or name another")]
+    OnDisk {
+        /// The folder.
+        path: String,
+    },
+    /// A service runs there.
+    #[error("another service uses {path}; stop it, or name another folder")]
+    InUse {
+        /// The folder.
+        path: String,
+    },
+    /// An engine is attached to the pool of an earlier service.
+    #[error("an engine still uses the pool in {path}; stop it before a new pool is made")]
+    Attached {
+        /// The folder.
+        path: String,
+    },
+}
+
+/// A folder that this process alone serves from.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    folder: OwnedFd,
+    _serving: OwnedFd,
+}
+
+/// A generation of segments being made in a [`StateDir`].
+#[derive(Debug)]
+pub struct Generation<'d> {
+    dir: &'d StateDir,
+    number: u64,
+}
+
+impl StateDir {
+    /// Opens `path`, making it where it is missing, and takes the service's lock on it.
+    ///
+    /// # Errors
+    /// See [`StateDirError`].
+    pub fn open(path: &Path) -> Result<Self, StateDirError> {
+        let shown = path.display().to_string();
+        let failed = |action| {
+            let path = shown.clone();
+            move |errno| StateDirError::Failed { action, path, errno }
+        };
+        match rustix::fs::mkdir(path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("make")(errno)),
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open"))?;
+        let stat = rustix::fs::fstat(&folder).map_err(failed("look at"))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+            return Err(StateDirError::Open { path: shown });
+        }
+        if MemoryVolume::discover(path).in_memory == Finding::Known(false) {
+            return Err(StateDirError::OnDisk { path: shown });
+        }
+        let serving = open_lock(folder.as_fd(), SERVE_LOCK).map_err(failed("open serve.lock in"))?;
+        match rustix::fs::flock(&serving, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { path: path.to_path_buf(), folder, _serving: serving }),
+            Err(Errno::WOULDBLOCK) => Err(StateDirError::InUse { path: shown }),
+            Err(errno) => Err(failed("lock")(errno)),
+        }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A session's lock: an attached engine holds it for as long as it lives.
+    ///
+    /// # Errors
+    /// Where the lock file cannot be opened or locked.
+    pub fn session_lock(&self) -> Result<OwnedFd, StateDirError> {
+        let lock = open_lock(self.folder.as_fd(), SESSIONS_LOCK).map_err(self.failed("open sessions.lock in"))?;
+        rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(self.failed("lock sessions.lock in"))?;
+        Ok(lock)
+    }
+
+    /// Starts a new generation: sweeps what older ones left, and takes the next number.
+    ///
+    /// # Errors
+    /// Where an engine is still attached to an older one, or the folder cannot be written.
+    pub fn new_generation(&self) -> Result<Generation<'_>, StateDirError> {
+        let sessions = open_lock(self.folder.as_fd(), SESSIONS_LOCK).map_err(self.failed("open sessions.lock in"))?;
+        match rustix::fs::flock(&sessions, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(StateDirError::Attached { path: self.path.display().to_string() }),
+            Err(errno) => return Err(self.failed("lock sessions.lock in")(errno)),
+        }
+        let mut newest = self.recorded_generation();
+        for (name, generation) in self.segments()? {
+            newest = newest.max(generation);
+            rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty()).map_err(self.failed("sweep"))?;
+        }
+        let number = newest.saturating_add(1);
+        self.record_generation(number).map_err(self.failed("write the generation in"))?;
+        Ok(Generation { dir: self, number })
+    }
+
+    /// Names of the segments in the folder and their generations, in order.
+    ///
+    /// # Errors
+    /// Where the folder cannot be listed.
+    pub fn segments(&self) -> Result<Vec<(String, u64)>, StateDirError> {
+        let entries = rustix::fs::Dir::read_from(&self.folder).map_err(self.failed("list"))?;
+        let mut segments = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(self.failed("list"))?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if let Some(generation) = generation_of(name) {
+                segments.push((name.to_owned(), generation));
+            }
+        }
+        segments.sort();
+        Ok(segments)
+    }
+
+    fn recorded_generation(&self) -> u64 {
+        let mut text = [0; 20];
+        rustix::fs::openat(&self.folder, GENERATION, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|file| rustix::io::read(file, &mut text))
+            .ok()
+            .and_then(|len| std::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    fn record_generation(&self, number: u64) -> Result<(), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.folder, GENERATION_ASIDE, flags, OWNER_ONLY)?;
+        rustix::io::write(&file, number.to_string().as_bytes())?;
+        rustix::fs::renameat(&self.folder, GENERATION_ASIDE, &self.folder, GENERATION)
+    }
+
+    fn failed(&self, action: &'static str) -> impl Fn(Errno) -> StateDirError + use<> {
+        let path = self.path.display().to_string();
+        move |errno| StateDirError::Failed { action, path: path.clone(), errno }
+    }
+}
+
+impl Generation<'_> {
+    /// Its number; larger than that of any before it.
+    pub const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A file of mode 0600 that has no name yet and is gone if its descriptor is closed now.
+    pub(crate) fn create(&self) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(&self.dir.folder, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, OWNER_ONLY)
+    }
+
+    /// Gives a finished segment its name.
+    pub(crate) fn publish(&self, file: BorrowedFd<'_>, index: usize) -> Result<(), Errno> {
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let name = format!("segment-{:016x}-{index:04}", self.number);
+        rustix::fs::linkat(rustix::fs::CWD, open, &self.dir.folder, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+fn open_lock(folder: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, OWNER_ONLY)
+}
+
+/// The generation in a segment's name; `None` for any other name.
+fn generation_of(name: &str) -> Option<u64> {
+    let (generation, index) = name.strip_prefix("segment-")?.split_once('-')?;
+    let well_formed = generation.len() == 16 && index.len() >= 4 && index.bytes().all(|b| b.is_ascii_digit());
+    well_formed.then(|| u64::from_str_radix(generation, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use super::*;
+
+    /// A folder in memory; `None`, said aloud, where this machine has no `/dev/shm`.
+    fn folder() -> Option<tempfile::TempDir> {
+        let made = tempfile::Builder::new().permissions(private()).tempdir_in("/dev/shm").ok();
+        if made.is_none() {
+            eprintln!("skipped: no writable /dev/shm here");
+        }
+        made
+    }
+
+    fn private() -> std::fs::Permissions {
+        std::os::unix::fs::PermissionsExt::from_mode(0o700)
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        crate::root::Root::at(path).list("/")
+    }
+
+    #[test]
+    fn a_segment_has_a_name_only_when_it_is_whole() {
+        let Some(folder) = folder() else { return };
+        let dir = StateDir::open(folder.path()).unwrap();
+        let generation = dir.new_generation().unwrap();
+        let file = generation.create().unwrap();
+        assert_eq!(dir.segments().unwrap(), []);
+        generation.publish(file.as_fd(), 3).unwrap();
+        assert_eq!(dir.segments().unwrap(), [("segment-0000000000000001-0003".to_owned(), 1)]);
+        drop(generation.create().unwrap());
+        assert_eq!(
+            names(folder.path()),
+            ["generation", "segment-0000000000000001-0003", "serve.lock", "sessions.lock"]
+        );
+    }
+
+    #[test]
+    fn a_new_generation_sweeps_the_old_and_counts_on() {
+        let Some(folder) = folder() else { return };
+        for expected in 1..4 {
+            let dir = StateDir::open(folder.path()).unwrap();
+            let generation = dir.new_generation().unwrap();
+            assert_eq!(generation.number(), expected);
+            assert_eq!(dir.segments().unwrap(), [], "older segments are gone");
+            generation.publish(generation.create().unwrap().as_fd(), 0).unwrap();
+        }
+        std::fs::write(folder.path().join("generation"), "not a number").unwrap();
+        let dir = StateDir::open(folder.path()).unwrap();
+        assert_eq!(dir.new_generation().unwrap().number(), 4, "the names tell where the record does not");
+    }
+
+    #[test]
+    fn two_services_never_share_a_folder() {
+        let Some(folder) = folder() else { return };
+        let first = StateDir::open(folder.path()).unwrap();
+        assert!(matches!(StateDir::open(folder.path()), Err(StateDirError::InUse { .. })));
+        drop(first);
+        assert!(StateDir::open(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn no_new_pool_is_made_while_an_engine_is_attached() {
+        let Some(folder) = folder() else { return };
+        let dir = StateDir::open(folder.path()).unwrap();
+        let session = dir.session_lock().unwrap();
+        let refusal = dir.new_generation().unwrap_err();
+        assert!(matches!(refusal, StateDirError::Attached { .. }), "{refusal}");
+        drop(session);
+        assert!(dir.new_generation().is_ok());
+    }
+
+    #[test]
+    fn a_folder_others_can_reach_into_is_refused_with_the_remedy() {
+        let Some(folder) = folder() else { return };
+        let shared = std::os::unix::fs::PermissionsExt::from_mode(0o750);
+        std::fs::set_permissions(folder.path(), shared).unwrap();
+        assert!(StateDir::open(folder.path()).unwrap_err().to_string().contains("chmod 700"));
+    }
+
+    #[test]
+    fn only_segment_names_are_swept() {
+        assert_eq!(generation_of("segment-00000000000000ff-0001"), Some(255));
+        for name in ["segment-ff-0001", "segment-00000000000000ff-x", "segment-00000000000000ff", "notes.txt"] {
+            assert_eq!(generation_of(name), None, "{name}");
+        }
+    }
+}
