@@ -11,6 +11,9 @@ use std::str::FromStr;
 use serde_json::{Map, Value};
 
 use crate::error::{Problem, Problems};
+use crate::limits::MAX_MEMORY_BYTES;
+use crate::size::{SIZE_REMEDY, SIZE_RULE, parse_size};
+use crate::units::Bytes;
 
 /// An object being read, and what was wrong with it so far.
 #[derive(Debug)]
@@ -87,6 +90,25 @@ impl<'a> Fields<'a> {
             self.problem(name, "must be true or false", "write true or false, without quotes");
         }
         flag
+    }
+
+    /// A memory size of at least `min_bytes`, as text (`512MiB`) or a number of bytes; `None` where absent, or wrong
+    /// (then noted).
+    pub fn size(&mut self, name: &str, min_bytes: u64) -> Option<u64> {
+        let value = self.raw(name)?;
+        let bytes = match value {
+            Value::String(text) => parse_size(text).map(Bytes::get),
+            other => whole_number(other).and_then(|bytes| u64::try_from(bytes).ok()),
+        };
+        if !bytes.is_some_and(|bytes| (1..=MAX_MEMORY_BYTES).contains(&bytes)) {
+            self.problem(name, SIZE_RULE, SIZE_REMEDY);
+            return None;
+        }
+        if bytes < Some(min_bytes) {
+            self.problem(name, format!("must be at least {min_bytes} bytes"), "give more");
+            return None;
+        }
+        bytes
     }
 
     /// One name of a closed choice; `None` where absent, or wrong (then noted with the choices).

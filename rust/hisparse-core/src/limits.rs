@@ -29,6 +29,36 @@ pub const MAX_MEMORY_BYTES: u64 = 1 << 50;
 /// Largest host-to-device ratio.
 pub const MAX_RATIO: u64 = 10_000;
 
+/// Compute capability (major × 10 + minor) where none is given: H100, H200.
+pub const DEFAULT_SM: u64 = 90;
+
+/// Highest compute capability a request may name.
+pub const MAX_SM: u64 = 999;
+
+/// Tokens attended per step where neither a model nor a configuration says.
+pub const DEFAULT_TOP_K: u64 = 2_048;
+
+/// The ratio that a `--hisparse-config` text without one stands for: SGLang's documented default.
+pub const CONFIG_RATIO: u64 = 2;
+
+/// Longest `--hisparse-config` text, in bytes.
+pub const MAX_HISPARSE_CONFIG_BYTES: usize = 64 << 10;
+
+/// Fewest threads of a swap-in block: below 512 SGLang's hit scan has fewer warps than counts and adds stale ones.
+pub const MIN_BLOCK_THREADS: u64 = 512;
+
+/// Most threads of a swap-in block: a CUDA block has no more.
+pub const MAX_BLOCK_THREADS: u64 = 1_024;
+
+/// Threads of a swap-in block come in whole warps.
+pub const BLOCK_THREADS_STEP: u64 = 32;
+
+/// Fewest and most tokens of one request that the multi-token swap-in verifies at once.
+pub const DRAFT_TOKENS: std::ops::RangeInclusive<u64> = 2..=4;
+
+/// Smallest top-k of the multi-token swap-in.
+pub const MIN_DRAFT_TOP_K: u64 = 1_024;
+
 /// What `--host-pool auto` leaves to everything else on the machine: one part in this many of the headroom …
 pub const AUTO_POOL_RESERVE_SHARE: u64 = 8;
 

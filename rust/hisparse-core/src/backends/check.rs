@@ -16,7 +16,7 @@ pub fn allowed(here: &Situation) -> Vec<Backend> {
 /// A problem that says which conditions it breaks and lists all that would be accepted.
 pub fn check(name: &str, here: &Situation) -> Result<Backend, Problem> {
     let refuse = |rule: String, hint: &str| {
-        Err(Problem::new(here.phase.field(), name, rule, format!("{}{hint}", what_instead(here))))
+        Err(Problem::new(here.phase.flag(), name, rule, format!("{}{hint}", what_instead(here))))
     };
     let Ok(backend) = name.parse::<Backend>() else {
         let hint = nearest(name, Backend::NAMES).map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
@@ -69,7 +69,7 @@ mod tests {
         let problem = check("flashinfer_sparse_mla", &HERE).unwrap_err();
         assert_eq!(
             problem.to_string(),
-            "decode_backend is flashinfer_sparse_mla: flashinfer_sparse_mla runs on SM120 to SM121 only, and is for \
+            "--decode-backend is flashinfer_sparse_mla: flashinfer_sparse_mla runs on SM120 to SM121 only, and is for \
              GLM alone, and takes 8, 16, 32, 64, 128 heads a rank, not 256; use one of triton, reference"
         );
     }

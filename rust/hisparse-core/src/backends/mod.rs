@@ -51,11 +51,11 @@ choice!(
 );
 
 impl Phase {
-    /// The request field that names this phase's backend.
-    pub const fn field(self) -> &'static str {
+    /// The flag that names this phase's backend.
+    pub const fn flag(self) -> &'static str {
         match self {
-            Self::Prefill => "prefill_backend",
-            Self::Decode => "decode_backend",
+            Self::Prefill => "--prefill-backend",
+            Self::Decode => "--decode-backend",
         }
     }
 }

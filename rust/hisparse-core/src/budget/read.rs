@@ -14,12 +14,11 @@ use crate::budget::request::{HostSizing, LayerSpan, PlanRequest};
 use crate::error::Problems;
 use crate::input::{Fields, whole_number};
 use crate::limits::{
-    MAX_CONTEXT_TOKENS, MAX_DRAFT_LAYERS, MAX_HOT_ROWS, MAX_LAYERS, MAX_MEMORY_BYTES, MAX_PLAN_CONTEXTS,
-    MAX_PREFILL_CHUNK_TOKENS, MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, PAGE_TOKENS,
+    MAX_CONTEXT_TOKENS, MAX_DRAFT_LAYERS, MAX_HOT_ROWS, MAX_LAYERS, MAX_PLAN_CONTEXTS, MAX_PREFILL_CHUNK_TOKENS,
+    MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, PAGE_TOKENS,
 };
 use crate::platform::Engine;
 use crate::ratio::Ratio;
-use crate::size::{SIZE_REMEDY, SIZE_RULE, parse_size};
 
 /// Keys of the map, in the order of the command line's help.
 pub const KEYS: &[&str] = &[
@@ -113,11 +112,11 @@ impl Reader<'_> {
             mtp: self.fields.whole("mtp", 0, MAX_SPECULATIVE_TOKENS).unwrap_or(default.mtp),
             draft_layers: self.fields.whole("draft_layers", 0, MAX_DRAFT_LAYERS),
             gpu,
-            kv_bytes: self.size("kv_bytes", MIN_KV_BYTES),
-            weight_bytes: self.size("weights", 1),
+            kv_bytes: self.fields.size("kv_bytes", MIN_KV_BYTES),
+            weight_bytes: self.fields.size("weights", 1),
             contexts: self.contexts(),
             share_host: self.fields.flag("share_host").unwrap_or(default.share_host),
-            machine_memory_bytes: self.size("assume_memory", 1),
+            machine_memory_bytes: self.fields.size("assume_memory", 1),
             swa_full_tokens_ratio: self.window_ratio(),
             chunked_prefill_tokens: self.fields.whole("chunked_prefill_size", 1, MAX_PREFILL_CHUNK_TOKENS),
         }
@@ -132,27 +131,9 @@ impl Reader<'_> {
         gpu
     }
 
-    /// A size as text or as a number of bytes.
-    fn size(&mut self, key: &str, min_bytes: u64) -> Option<u64> {
-        let value = self.fields.raw(key)?;
-        let bytes = match value {
-            Value::String(text) => parse_size(text).map(crate::units::Bytes::get),
-            other => whole_number(other).and_then(|bytes| u64::try_from(bytes).ok()),
-        };
-        if !bytes.is_some_and(|bytes| (1..=MAX_MEMORY_BYTES).contains(&bytes)) {
-            self.fields.problem(key, SIZE_RULE, SIZE_REMEDY);
-            return None;
-        }
-        if bytes < Some(min_bytes) {
-            self.fields.problem(key, format!("must be at least {min_bytes} bytes"), "give more");
-            return None;
-        }
-        bytes
-    }
-
     fn sizing(&mut self, engine: Engine, hisparse: bool) -> Option<HostSizing> {
         let ratio = self.ratio(engine);
-        let host_pool = self.size("host_pool", 1);
+        let host_pool = self.fields.size("host_pool", 1);
         let auto = self.fields.flag("auto").unwrap_or(false);
         if self.fields.raw("ratio").is_some() && self.fields.raw("host_pool").is_some() {
             self.fields.problem("ratio", "excludes --host-pool", "give one of the two: each sizes the host pool");
