@@ -45,8 +45,9 @@ pub struct Row {
     pub backend: Backend,
     /// Platform it runs on.
     pub platform: Platform,
-    /// Lowest and highest compute capability; `None` where the platform has no such number or none matters.
-    pub sm: Option<(u64, u64)>,
+    /// Lowest and highest compute capability, the latter `None` where the range is open; `None` altogether where the
+    /// platform has no such number or none matters.
+    pub sm: Option<(u64, Option<u64>)>,
     /// Compute capabilities that published builds carry code for; empty where it is compiled on the spot.
     pub built_for: &'static [u64],
     /// KV types whose rows it reads.
@@ -72,14 +73,12 @@ const BOTH: &[Phase] = Phase::ALL;
 
 /// FlashMLA's published builds carry cubins for `sm_90a`, and for `sm_100f`, which 100 and 103 run.
 const FLASHMLA_BUILDS: &[u64] = &[90, 100, 103];
-/// Highest compute capability there is; open ranges end here.
-const NEWEST_SM: u64 = 999;
 
 const fn flashmla(backend: Backend, kv_dtypes: &'static [KvDtype], pooled_index: bool) -> Row {
     Row {
         backend,
         platform: Platform::Cuda,
-        sm: Some((90, NEWEST_SM)),
+        sm: Some((90, None)),
         built_for: FLASHMLA_BUILDS,
         kv_dtypes,
         families: MLA,
@@ -105,7 +104,7 @@ const fn rocm(backend: Backend, kv_dtypes: &'static [KvDtype], in_sglang: bool) 
     }
 }
 
-const fn cuda_own(backend: Backend, sm: Option<(u64, u64)>) -> Row {
+const fn cuda_own(backend: Backend, sm: Option<(u64, Option<u64>)>) -> Row {
     Row { backend, platform: Platform::Cuda, sm, ..rocm(backend, BF16_OR_FP8, false) }
 }
 
@@ -115,12 +114,12 @@ pub const TABLE: &[Row] = &[
     flashmla(Backend::FlashmlaKv, FP8, false),
     Row {
         built_for: &[],
-        sm: Some((120, 121)),
+        sm: Some((120, Some(121))),
         families: &[Family::GlmMoeDsa],
         heads: Heads::OneOf(&[8, 16, 32, 64, 128]),
         ..flashmla(Backend::FlashinferSparseMla, FP8, false)
     },
-    cuda_own(Backend::Triton, Some((80, NEWEST_SM))),
+    cuda_own(Backend::Triton, Some((80, None))),
     cuda_own(Backend::Reference, None),
     rocm(Backend::Tilelang, ANY_KV, true),
     rocm(Backend::Aiter, ANY_KV, true),
@@ -147,12 +146,12 @@ impl Row {
     /// The conditions that `here` breaks on this row's own platform, each as a rule.
     pub fn objections(&self, here: &Situation) -> Vec<String> {
         let mut rules = Vec::new();
-        if let Some((least, most)) = self.sm.filter(|(least, most)| here.sm < *least || here.sm > *most) {
-            rules.push(if most == NEWEST_SM {
-                format!("needs SM{least} or newer")
-            } else {
-                format!("runs on SM{least} to SM{most} only")
-            });
+        match self.sm {
+            Some((least, None)) if here.sm < least => rules.push(format!("needs SM{least} or newer")),
+            Some((least, Some(most))) if !(least..=most).contains(&here.sm) => {
+                rules.push(format!("runs on SM{least} to SM{most} only"));
+            }
+            _ => {}
         }
         if !self.kv_dtypes.contains(&here.kv_dtype) {
             let takes: Vec<_> = self.kv_dtypes.iter().map(|dtype| dtype.name()).collect();

@@ -85,9 +85,8 @@ impl Native<'_> {
             return None;
         };
         if let Some(model) = self.model
-            && let Err(mut problem) = RowLayout::main(model, kv_dtype, 1)
+            && let Err(problem) = RowLayout::main(model, kv_dtype, 1)
         {
-            problem.field = flag("kv_dtype");
             self.problems.push(problem);
             return None;
         }
