@@ -88,6 +88,16 @@ choice!(
     }
 );
 
+choice!(
+    /// Whether layers that share an index lie side by side in host memory.
+    LayerGroups {
+        /// Side by side, which makes one token one run of bytes.
+        Auto = "auto",
+        /// Layer after layer.
+        Off = "off",
+    }
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

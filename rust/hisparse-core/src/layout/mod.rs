@@ -23,6 +23,7 @@ mod deepseek_v4;
 mod indexer;
 mod mha;
 mod mla;
+pub mod pool;
 mod ranks;
 
 pub use indexer::default_dtype as default_index_dtype;
