@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use serde_json::{Number, Value};
 
-use crate::limits::MAX_RATIO;
+use crate::limits::{DEFAULT_RATIO, MAX_RATIO};
 
 /// Tokens of logical capacity per token of device capacity: a finite number, at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// Logical and device size are the same.
+    pub const ONE: Self = Self { numerator: 1, denominator: 1 };
+
+    /// What is planned with where neither a ratio nor a host pool is named.
+    pub const DEFAULT: Self = Self { numerator: DEFAULT_RATIO, denominator: 1 };
+
     /// Decimal places a ratio may have.
     const PLACES: u32 = 6;
 

@@ -5,8 +5,13 @@
 //!                     └─► seats        └─► max_request_tokens, max_req_len, side_buffer_tokens
 //! ```
 
+use std::fmt;
+
 use serde::Serialize;
 
+use crate::budget::rank::Rank;
+use crate::budget::request::PlanRequest;
+use crate::budget::sglang;
 use crate::model::Family;
 use crate::platform::{Engine, KvDtype};
 
@@ -49,14 +54,19 @@ pub struct Plan {
     pub max_req_len: u64,
     /// Tokens that per-token side buffers must be sized for.
     pub side_buffer_tokens: u64,
+    /// Context below which a hot buffer takes more GPU memory than it saves, in tokens; none without a host pool.
+    pub break_even_tokens: Option<u64>,
     /// Device memory by use.
     pub device_bytes: DeviceBytes,
-    /// Pools that bind, the tightest first.
+    /// What stops one more request in the concurrency table, each limit once, shortest context first.
     pub binding: Vec<Binding>,
     /// What a reader should know, each a full sentence.
     pub warnings: Vec<String>,
     /// Requests at once for each context asked for.
     pub concurrency: Vec<Concurrency>,
+    /// Figures under SGLang's own names, for a plan of that engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sglang: Option<sglang::Detail>,
 }
 
 /// The model of a plan.
@@ -76,6 +86,20 @@ pub struct PlanModel {
     pub top_k: u64,
 }
 
+impl PlanModel {
+    /// What `rank` holds.
+    pub fn of(rank: &Rank<'_>) -> Self {
+        Self {
+            name: rank.model.name.clone(),
+            family: rank.model.family,
+            layers: rank.layers.iter().fold(0, |count, _| count + 1),
+            indexer_layers: rank.indexer_layers(),
+            draft_layers: rank.draft_layers,
+            top_k: rank.model.top_k,
+        }
+    }
+}
+
 /// Bytes of one token in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanLayout {
@@ -87,6 +111,18 @@ pub struct PlanLayout {
     pub row_stride: u64,
     /// Bytes of one indexer key with its scale.
     pub indexer_bytes: u64,
+}
+
+impl PlanLayout {
+    /// The rows of `rank`.
+    pub fn of(rank: &Rank<'_>, request: &PlanRequest) -> Self {
+        Self {
+            kv_dtype: request.kv_dtype,
+            row_bytes: rank.main.row_bytes(),
+            row_stride: rank.row_stride_bytes(),
+            indexer_bytes: rank.indexer.row_bytes(),
+        }
+    }
 }
 
 /// Device memory by use, in bytes; formulas and units in `device_bytes.rs`.
@@ -160,6 +196,27 @@ pub enum Number {
     Whole(u64),
     /// As the engine's own float has it.
     Float(f64),
+}
+
+impl Number {
+    /// `dividend / divisor`, whole where it is; 0 by 0 is 0.
+    #[allow(clippy::cast_precision_loss)] // a display figure: page counts are far below 2^52
+    pub fn quotient(dividend: u64, divisor: u64) -> Self {
+        match dividend.checked_rem(divisor) {
+            None => Self::Whole(0),
+            Some(0) => Self::Whole(dividend / divisor),
+            Some(_) => Self::Float(dividend as f64 / divisor as f64),
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => fmt::Display::fmt(number, f),
+            Self::Float(number) => fmt::Display::fmt(number, f),
+        }
+    }
 }
 
 impl From<u64> for Number {

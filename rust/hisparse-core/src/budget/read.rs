@@ -101,7 +101,7 @@ impl Reader<'_> {
             kv_dtype: self.fields.choice("kv_dtype").unwrap_or(default.kv_dtype),
             hisparse,
             sizing: self.sizing(engine, hisparse),
-            hot_rows: self.fields.whole("hot_rows", 1, MAX_HOT_ROWS),
+            hot_rows: self.fields.whole("hot_rows", 1, most_hot_rows(engine)),
             page_tokens: self.page_tokens(engine),
             layers: self.layers(),
             tp: self.fields.whole("tp", 1, MAX_RANKS).unwrap_or(default.tp),
@@ -156,7 +156,7 @@ impl Reader<'_> {
             }
         }
         match (auto, host_pool) {
-            (true, _) => Some(HostSizing::Auto),
+            (true, most) => Some(HostSizing::Auto(most)),
             (false, Some(bytes)) => Some(HostSizing::HostPool(bytes)),
             (false, None) => ratio,
         }
@@ -239,6 +239,14 @@ impl Reader<'_> {
             self.fields.problem("swa_full_tokens_ratio", "must be above 0 and at most 1", "leave it out for 0.1");
         }
         ratio
+    }
+}
+
+/// SGLang takes buffers whose slot numbers its tables cannot hold; its planner says so.
+fn most_hot_rows(engine: Engine) -> u64 {
+    match engine {
+        Engine::Sglang => 2 * MAX_HOT_ROWS,
+        Engine::Native | Engine::Vllm => MAX_HOT_ROWS,
     }
 }
 

@@ -14,8 +14,8 @@ pub enum HostSizing {
     UncheckedRatio(f64),
     /// Bytes of the pool (vLLM's way).
     HostPool(u64),
-    /// Chosen by the planner for the most requests at once.
-    Auto,
+    /// Chosen by the planner for the most requests at once, with a host pool of at most so many bytes.
+    Auto(Option<u64>),
 }
 
 /// Which main layers a rank holds.
@@ -42,7 +42,7 @@ pub struct PlanRequest {
     pub kv_dtype: KvDtype,
     /// Whether to use the host pool at all.
     pub hisparse: bool,
-    /// Size of the host pool; `None` means [`crate::limits::DEFAULT_RATIO`].
+    /// Size of the host pool; `None` means the engine's default ratio.
     pub sizing: Option<HostSizing>,
     /// GPU rows per running request; `None` means (query length + 1) × top-k.
     pub hot_rows: Option<u64>,

@@ -11,8 +11,7 @@ use crate::layout::{RowLayout, default_index_dtype};
 use crate::model::{Layer, Model, Shape};
 use crate::platform::Engine;
 
-use super::calculator::DEFAULT_MAX_SEQUENCES;
-use super::scope::{contexts_tokens, layers_kept, max_model_len_tokens};
+use super::profile::{DEFAULT_MAX_SEQS, contexts_tokens, layers_kept, max_model_len_tokens};
 use super::{counted, quirks};
 
 /// The plan without a host pool.
@@ -49,7 +48,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
     let blocks = kv_bytes / block_bytes;
     // At most `kv_bytes`, since a block has at least as many bytes as tokens.
     let device_tokens = blocks * page_tokens;
-    let max_seqs = request.max_seqs.unwrap_or(DEFAULT_MAX_SEQUENCES);
+    let max_seqs = request.max_seqs.unwrap_or(DEFAULT_MAX_SEQS);
     let longest = max_model_len_tokens(model, request);
     let mut warnings = model.warnings.clone();
     if request.hisparse {
@@ -94,6 +93,8 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
         max_request_tokens: device_tokens.min(longest),
         max_req_len: device_tokens.min(longest),
         side_buffer_tokens: 0,
+        break_even_tokens: None,
+        sglang: None,
         device_bytes: DeviceBytes {
             indexer: indexer.row_bytes() * indexed_layers * device_tokens,
             draft: draft_cell * device_tokens,

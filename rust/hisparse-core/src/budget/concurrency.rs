@@ -1,0 +1,77 @@
+//! The concurrency table: for each context, requests at once with and without the host pool, and what stops one more.
+
+use crate::budget::plan::{Binding, Concurrency};
+use crate::model::Model;
+
+/// Contexts of the table where none are asked for: 8K to 1M, doubling, up to what the model was made for.
+const DEFAULT_CONTEXTS: [u64; 8] = [8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576];
+
+/// Pools that requests of one length share.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Pages of KV on the GPU without a host pool.
+    pub baseline_pages: u64,
+    /// Logical pages with it.
+    pub logical_pages: u64,
+    /// What holds those pages back: the host pool, or indexer keys on the GPU.
+    pub logical_binding: Binding,
+    /// Room for hot buffers.
+    pub seats: u64,
+    /// The engine's own limit.
+    pub max_seqs: u64,
+    /// Tokens of one page.
+    pub page_tokens: u64,
+    /// Host bytes of one page.
+    pub host_page_bytes: u64,
+}
+
+impl Limits {
+    /// The row of one context.
+    pub fn row(&self, context: u64) -> Concurrency {
+        let pages = context.div_ceil(self.page_tokens).max(1);
+        let baseline = (self.baseline_pages / pages).min(self.max_seqs);
+        let (hisparse, binding) = [
+            (self.seats, Binding::Seats),
+            (self.logical_pages / pages, self.logical_binding),
+            (self.max_seqs, Binding::RequestSlots),
+        ]
+        .into_iter()
+        .min_by_key(|(count, _)| *count)
+        .unwrap_or((0, Binding::Seats));
+        let host_bytes =
+            if hisparse > baseline { hisparse.saturating_mul(pages).saturating_mul(self.host_page_bytes) } else { 0 };
+        Concurrency { context, baseline, hisparse, host_bytes, binding }
+    }
+}
+
+/// The contexts asked for, else the usual ones that the model can have.
+pub fn contexts<'a>(model: &Model, asked: &'a [u64]) -> std::borrow::Cow<'a, [u64]> {
+    if !asked.is_empty() {
+        return asked.into();
+    }
+    let longest = model.context_tokens.get();
+    let usual: Vec<u64> = DEFAULT_CONTEXTS.into_iter().filter(|context| *context <= longest).collect();
+    if usual.is_empty() { vec![longest].into() } else { usual.into() }
+}
+
+/// What stops one more request in these rows, each limit once, in the order of the rows.
+pub fn bindings(rows: &[Concurrency]) -> Vec<Binding> {
+    let mut found = Vec::new();
+    for row in rows {
+        if !found.contains(&row.binding) {
+            found.push(row.binding);
+        }
+    }
+    found
+}
+
+/// What to say where the host pool brings nothing.
+pub fn losing(rows: &[Concurrency]) -> Option<String> {
+    let lost: Vec<&Concurrency> = rows.iter().filter(|row| row.hisparse < row.baseline).collect();
+    let worst = lost.iter().max_by_key(|row| row.baseline - row.hisparse)?;
+    let longest = lost.iter().map(|row| row.context).max()?;
+    Some(format!(
+        "This plan loses up to contexts of {longest} tokens: at {}, {} requests run with the host pool and {} without it.",
+        worst.context, worst.hisparse, worst.baseline
+    ))
+}

@@ -1,0 +1,113 @@
+//! What `native` allocates on one GPU, to the byte: the only place where these formulas stand. `HotCache`,
+//! `DecodeSession` and the host pool's maps are sized by them.
+//!
+//! ```text
+//!  grows with     hot  = n × page.hot              n: pages of the device pool
+//!  the pools  indexer  = m × page.indexer          m: logical pages
+//!            resident  = m × page.resident
+//!               draft  = n × page.draft_hot + m × page.draft_indexer
+//!  grows with  tables  = s × groups × (token i32 × padded rows + recency i16 × hot rows) + state
+//!  the seats     maps  = s × page number i32 × pages of the longest request
+//!                side  = s × (picks, slots, miss plan of one step)
+//!            resident += s × (window rows, compressor rings)         DeepSeek-V4
+//! ```
+//! All sizes are bytes; `s` is seats, a hot buffer of `hot_rows` has one more page for the newest rows (*padded*).
+
+use crate::budget::compressor;
+use crate::budget::plan::DeviceBytes;
+use crate::budget::rank::{PAGE_ROWS, Rank};
+use crate::model::{Layer, Shape};
+
+const I16_BYTES: u64 = 2;
+const I32_BYTES: u64 = 4;
+const I64_BYTES: u64 = 8;
+
+/// Sequence length (i64), mapped pages (i32) and flags (i32) of a seat.
+const SEAT_STATE_BYTES: u64 = I64_BYTES + 2 * I32_BYTES;
+
+/// Bytes that one seat costs beside its hot rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeatBytes {
+    /// Hot-cache state: which token each row holds, in which order rows were used, and where the request stands.
+    pub tables: u64,
+    /// Position → host page.
+    pub maps: u64,
+    /// Picks, slots and miss plan of one step.
+    pub side: u64,
+    /// Sliding window and compressor state.
+    pub resident: u64,
+}
+
+impl SeatBytes {
+    /// The bytes of a seat with `hot_rows` rows, for requests of at most `longest_tokens`, verifying `query_len` rows a
+    /// step; `None` on overflow.
+    pub fn new(rank: &Rank<'_>, hot_rows: u64, query_len: u64, longest_tokens: u64) -> Option<Self> {
+        let row_state = padded_rows(hot_rows)?.checked_mul(I32_BYTES)?.checked_add(hot_rows.checked_mul(I16_BYTES)?)?;
+        let picks = rank.model.top_k.checked_mul(query_len)?;
+        // Picked positions and found slots per query row; then, for the union of the rows, host row and hot row of
+        // every possible miss, and their count.
+        let side = picks.checked_mul(2 * I32_BYTES + I64_BYTES + I32_BYTES)?.checked_add(I32_BYTES)?;
+        Some(Self {
+            tables: rank.groups().checked_mul(row_state)?.checked_add(SEAT_STATE_BYTES)?,
+            maps: rank.pages(longest_tokens).checked_mul(I32_BYTES)?,
+            side,
+            resident: window_bytes(rank, query_len)?.checked_add(compressor_bytes(rank, query_len > 1)?)?,
+        })
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Option<u64> {
+        self.tables.checked_add(self.maps)?.checked_add(self.side)?.checked_add(self.resident)
+    }
+}
+
+/// Rows a seat takes from the device pool: its hot rows and a page for the newest ones; `None` on overflow.
+pub const fn padded_rows(hot_rows: u64) -> Option<u64> {
+    hot_rows.checked_add(PAGE_ROWS)
+}
+
+/// Everything on the GPU for these pages of device pool, logical pages and seats; `None` on overflow.
+pub fn device_bytes(
+    rank: &Rank<'_>,
+    seat: &SeatBytes,
+    device_pages: u64,
+    logical_pages: u64,
+    seats: u64,
+) -> Option<DeviceBytes> {
+    let page = &rank.page;
+    Some(DeviceBytes {
+        hot: device_pages.checked_mul(page.hot)?,
+        indexer: logical_pages.checked_mul(page.indexer)?,
+        tables: seats.checked_mul(seat.tables)?,
+        maps: seats.checked_mul(seat.maps)?,
+        side: seats.checked_mul(seat.side)?,
+        draft: device_pages.checked_mul(page.draft_hot)?.checked_add(logical_pages.checked_mul(page.draft_indexer)?)?,
+        resident: logical_pages.checked_mul(page.resident)?.checked_add(seats.checked_mul(seat.resident)?)?,
+    })
+}
+
+/// Bytes of a host pool of this many usable pages: one more stands in for rows that must go nowhere.
+pub fn host_bytes(rank: &Rank<'_>, logical_pages: u64) -> Option<u64> {
+    logical_pages.checked_add(1)?.checked_mul(rank.page.whole())
+}
+
+/// Sliding window of one seat: every KV layer and draft layer keeps the window and the rows of one step, whole pages,
+/// and one page more because a window rarely starts on a page.
+fn window_bytes(rank: &Rank<'_>, query_len: u64) -> Option<u64> {
+    let Shape::DeepseekV4 { sliding_window_tokens, .. } = rank.model.shape else { return Some(0) };
+    let pages = sliding_window_tokens.checked_add(query_len)?.div_ceil(PAGE_ROWS).checked_add(1)?;
+    let layers = rank.kv_layers().checked_add(rank.draft_layers)?;
+    layers.checked_mul(rank.main.page_bytes(PAGE_ROWS)?)?.checked_mul(pages)
+}
+
+fn compressor_bytes(rank: &Rank<'_>, drafts: bool) -> Option<u64> {
+    let Shape::DeepseekV4 { head_dim, .. } = rank.model.shape else { return Some(0) };
+    let c4 = compressor::c4_entry_bytes(head_dim, rank.model.index_head_dim)?
+        .checked_mul(compressor::c4_ring_entries(drafts))?
+        .checked_mul(rank.indexer_layers())?;
+    let c128_layers = rank.count(|layer| matches!(layer, Layer::Compressed { .. }) && !layer.has_indexer());
+    let c128 = compressor::c128_entry_bytes(head_dim)?
+        .checked_mul(compressor::c128_ring_entries(drafts))?
+        .checked_mul(c128_layers)?;
+    c4.checked_add(c128)
+}

@@ -1,0 +1,242 @@
+//! What this project does: sizes that are right by construction.
+//!
+//! ```text
+//!  PlanRequest ─► checks ─► Rank (bytes a page) ─► SeatBytes ─► pools (ratio | host pool | auto | resident) ─► Plan
+//! ```
+//! Everything that is allocated on the GPU is inside the budget, and every length limit uses the logical size.
+
+mod auto;
+mod checks;
+mod solve;
+mod warnings;
+
+use crate::budget::concurrency::{Limits, bindings, contexts};
+use crate::budget::device_bytes::{SeatBytes, device_bytes, host_bytes};
+use crate::budget::kv_bytes::kv_bytes;
+use crate::budget::plan::{Binding, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
+use crate::budget::rank::{Rank, too_large};
+use crate::budget::request::{HostSizing, PlanRequest};
+use crate::error::Problems;
+use crate::limits::{MAX_HOT_ROWS, MAX_SEQS};
+use crate::model::{Model, Shape};
+use crate::platform::Engine;
+use crate::ratio::Ratio;
+use auto::Wish;
+use checks::checked_hot_rows;
+use solve::{Budget, Pools};
+
+/// Plans what this project allocates.
+///
+/// # Errors
+/// Every rule that request and model break together; a budget that admits nothing.
+pub fn plan(model: &Model, request: &PlanRequest) -> Result<Plan, Problems> {
+    let mut problems = Problems::new();
+    let rank = Rank::new(model, request).map_err(|found| problems.extend(found)).ok();
+    let hot_rows = checked_hot_rows(model, request).map_err(|problem| problems.push(problem)).ok();
+    let device = kv_bytes(model, request).map_err(|problem| problems.push(problem)).ok();
+    if let Some(problem) = rank.as_ref().and_then(|rank| checks::nothing_to_move(rank, request)) {
+        problems.push(problem);
+    }
+    let (Some(rank), Some(hot_rows), Some((kv_bytes, note))) = (rank, hot_rows, device) else { return Err(problems) };
+    let sized = problems.into_result(()).and_then(|()| Sized::new(&rank, request, hot_rows, kv_bytes))?;
+    checks::fits_machine(&rank, request, &sized)?;
+    sized.plan(request, note)
+}
+
+/// A request whose pools are known.
+struct Sized<'a> {
+    rank: &'a Rank<'a>,
+    kv_bytes: u64,
+    max_seqs: u64,
+    hot_rows: u64,
+    pools: Pools,
+    ratio: Number,
+    device: DeviceBytes,
+    host_bytes: u64,
+}
+
+impl<'a> Sized<'a> {
+    fn new(rank: &'a Rank<'a>, request: &PlanRequest, hot_rows: u64, kv_bytes: u64) -> Result<Self, Problems> {
+        let overflow = || Problems::one(too_large("--kv-bytes", kv_bytes));
+        let max_seqs = request.max_seqs.unwrap_or(MAX_SEQS);
+        let longest = rank.model.context_tokens.get();
+        let (hot_rows, pools) = if request.hisparse
+            && let Some(HostSizing::Auto(most)) = request.sizing
+        {
+            choose(rank, request, most, kv_bytes, max_seqs)?
+        } else {
+            let seat = SeatBytes::new(rank, hot_rows, request.query_len(), longest).ok_or_else(overflow)?;
+            let budget = Budget { rank, seat, hot_rows, max_seqs, kv_bytes };
+            (hot_rows, pools(&budget, request)?)
+        };
+        let (seat, host) = if request.hisparse {
+            (SeatBytes::new(rank, hot_rows, request.query_len(), longest), host_bytes(rank, pools.logical_pages))
+        } else {
+            (Some(SeatBytes::default()), Some(0))
+        };
+        let device =
+            seat.and_then(|seat| device_bytes(rank, &seat, pools.device_pages, pools.logical_pages, pools.seats));
+        let (mut device, host_bytes) = device.zip(host).ok_or_else(overflow)?;
+        if !request.hisparse {
+            // Nothing is hot where everything is resident.
+            device.resident += std::mem::take(&mut device.hot);
+        }
+        let ratio = match request.sizing {
+            _ if !request.hisparse => Number::Whole(1),
+            None | Some(HostSizing::Ratio(_)) => number(ratio_of(request)),
+            Some(_) => Number::quotient(pools.logical_pages, pools.device_pages),
+        };
+        Ok(Self { rank, kv_bytes, max_seqs, hot_rows, pools, ratio, device, host_bytes })
+    }
+
+    /// Host pools of one replica: ranks that hold different heads keep different rows.
+    fn host_copies(&self, request: &PlanRequest) -> u64 {
+        match self.rank.model.shape {
+            Shape::Mla { .. } | Shape::DeepseekV4 { .. } => 1,
+            Shape::Mha { kv_heads, .. } => request.tp.min(kv_heads),
+        }
+    }
+
+    fn cell_bytes(&self, request: &PlanRequest) -> Option<Number> {
+        match request.sizing {
+            Some(HostSizing::HostPool(_) | HostSizing::Auto(_)) if request.hisparse => {
+                cell_of(self.rank, self.pools.logical_pages, self.pools.device_pages).map(Number::Whole)
+            }
+            _ => cell_bytes(self.rank, request),
+        }
+    }
+
+    fn plan(&self, request: &PlanRequest, note: Option<String>) -> Result<Plan, Problems> {
+        let overflow = || Problems::one(too_large("--kv-bytes", self.kv_bytes));
+        let (rank, model) = (self.rank, self.rank.model);
+        let logical_tokens = self.pools.logical_pages.checked_mul(rank.page_tokens).ok_or_else(overflow)?;
+        let copies = self.host_copies(request).checked_mul(request.dp).and_then(|n| n.checked_mul(request.pp));
+        let limits = Limits {
+            baseline_pages: self.kv_bytes / rank.page.whole().max(1),
+            logical_pages: self.pools.logical_pages,
+            logical_binding: match (request.hisparse, self.pools.indexer_binds) {
+                (false, _) => Binding::DeviceTokens,
+                (true, true) => Binding::IndexerTokens,
+                (true, false) => Binding::HostPages,
+            },
+            seats: self.pools.seats,
+            max_seqs: self.max_seqs,
+            page_tokens: rank.page_tokens,
+            host_page_bytes: rank.page.whole(),
+        };
+        let concurrency: Vec<_> =
+            contexts(model, &request.contexts).iter().map(|context| limits.row(*context)).collect();
+        let mut plan = Plan {
+            engine: Engine::Native,
+            model: PlanModel::of(rank),
+            layout: PlanLayout::of(rank, request),
+            hisparse: request.hisparse,
+            page_tokens: rank.page_tokens,
+            kv_bytes: self.kv_bytes,
+            ratio: self.ratio,
+            cell_bytes: self.cell_bytes(request).ok_or_else(overflow)?,
+            device_tokens: self.pools.device_pages.checked_mul(rank.page_tokens).ok_or_else(overflow)?,
+            logical_tokens,
+            host_bytes: self.host_bytes,
+            physical_host_bytes: copies.and_then(|copies| self.host_bytes.checked_mul(copies)).ok_or_else(overflow)?,
+            hot_rows: if request.hisparse { self.hot_rows } else { 0 },
+            seats: self.pools.seats,
+            max_request_tokens: logical_tokens,
+            max_req_len: logical_tokens.min(model.context_tokens.get()).saturating_sub(1),
+            side_buffer_tokens: logical_tokens.checked_add(rank.page_tokens).ok_or_else(overflow)?,
+            break_even_tokens: self.break_even_tokens(request),
+            device_bytes: self.device,
+            binding: bindings(&concurrency),
+            warnings: model.warnings.clone(),
+            concurrency,
+            sglang: None,
+        };
+        plan.warnings.extend(note);
+        warnings::add(&mut plan, rank, request);
+        Ok(plan)
+    }
+
+    /// Context below which a seat costs more GPU memory than the request's own KV would.
+    fn break_even_tokens(&self, request: &PlanRequest) -> Option<u64> {
+        let page = &self.rank.page;
+        if !request.hisparse || page.device() == 0 {
+            return None;
+        }
+        let beside =
+            SeatBytes::new(self.rank, self.hot_rows, request.query_len(), self.rank.model.context_tokens.get())
+                .and_then(|seat| seat.total())
+                .unwrap_or(0);
+        let rows = (self.hot_rows + crate::budget::rank::PAGE_ROWS) * self.rank.tokens_per_row;
+        rows.checked_add(beside.div_ceil(page.device()).checked_mul(self.rank.page_tokens)?)
+    }
+}
+
+/// Bytes per device token on the GPU at the request's ratio, rounded up to a whole one; `None` on overflow.
+pub fn cell_bytes(rank: &Rank<'_>, request: &PlanRequest) -> Option<Number> {
+    let ratio = if request.hisparse { ratio_of(request) } else { Ratio::ONE };
+    cell_of(rank, ratio.numerator(), ratio.denominator()).map(Number::Whole)
+}
+
+/// Bytes per device token with `logical` tokens for every `device` ones.
+fn cell_of(rank: &Rank<'_>, logical: u64, device: u64) -> Option<u64> {
+    let page = &rank.page;
+    let bytes = u128::from(page.device()) * u128::from(device) + u128::from(page.logical()) * u128::from(logical);
+    u64::try_from(bytes.div_ceil(u128::from(device.max(1)) * u128::from(rank.page_tokens))).ok()
+}
+
+fn ratio_of(request: &PlanRequest) -> Ratio {
+    match request.sizing {
+        Some(HostSizing::Ratio(ratio)) => ratio,
+        _ => Ratio::DEFAULT,
+    }
+}
+
+fn number(ratio: Ratio) -> Number {
+    if ratio.denominator() == 1 { Number::Whole(ratio.numerator()) } else { Number::Float(ratio.to_f64()) }
+}
+
+/// Usable pages of a host pool of this size, the pad page apart.
+fn usable_pages(rank: &Rank<'_>, bytes: u64) -> u64 {
+    (bytes / rank.page.whole().max(1)).saturating_sub(1)
+}
+
+fn pools(budget: &Budget<'_>, request: &PlanRequest) -> Result<Pools, Problems> {
+    if !request.hisparse {
+        let pools = budget.resident();
+        return if pools.device_pages > 0 { Ok(pools) } else { Err(Problems::one(checks::not_one_page(budget))) };
+    }
+    let pools = match request.sizing {
+        Some(HostSizing::HostPool(bytes)) => {
+            let host_pages = usable_pages(budget.rank, bytes);
+            if host_pages < budget.seat_pages() {
+                return Err(Problems::one(checks::host_pool_too_small(budget, bytes)));
+            }
+            budget.by_host_pool(host_pages)
+        }
+        _ => budget.by_ratio(ratio_of(request)),
+    };
+    if pools.seats > 0 { Ok(pools) } else { Err(Problems::one(checks::not_one_seat(budget))) }
+}
+
+/// Hot rows and pools under `--auto`.
+fn choose(
+    rank: &Rank<'_>,
+    request: &PlanRequest,
+    most_host_bytes: Option<u64>,
+    kv_bytes: u64,
+    max_seqs: u64,
+) -> Result<(u64, Pools), Problems> {
+    let host_bytes = most_host_bytes.or(request.machine_memory_bytes).unwrap_or(crate::limits::MAX_MEMORY_BYTES);
+    let wish = Wish {
+        rank,
+        kv_bytes,
+        host_pages: usable_pages(rank, host_bytes),
+        max_seqs,
+        query_len: request.query_len(),
+        context_tokens: request.contexts.iter().copied().max().unwrap_or_else(|| rank.model.context_tokens.get()),
+        hot_rows: request
+            .hot_rows
+            .map_or_else(|| checks::least_hot_rows(rank.model, request)..=MAX_HOT_ROWS, |rows| rows..=rows),
+    };
+    wish.choose().ok_or_else(|| Problems::one(checks::not_one_request(&wish)))
+}
