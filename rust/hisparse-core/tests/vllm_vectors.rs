@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hisparse_core::budget::gpu::Gpu;
-use hisparse_core::budget::vllm::allocation::{Allocation, Start, allocate};
+use hisparse_core::budget::vllm::allocation::{Start, allocate};
 use hisparse_core::budget::vllm::cache::Cache;
 use hisparse_core::budget::vllm::calculator::{Node, Terms, answer};
 use hisparse_core::budget::vllm::config::{read_config, resolve};
 use hisparse_core::budget::vllm::connector::host_pool_gib;
+use hisparse_core::budget::vllm::detail::Detail;
 use hisparse_core::budget::vllm::groups::{Geometry, pack};
 use hisparse_core::budget::vllm::pool::{Parallel, check_host_memory, gib_to_bytes, host_block_stride};
 use hisparse_core::budget::vllm::published::{GLM_5_3_WEIGHTS, Kv, RESERVE_GIB, UTILISATION, glm_5_3_blocks};
@@ -185,35 +186,7 @@ fn plan(inputs: &Value) -> Result<Value, Problems> {
     }
     let tensor = whole(inputs, "tensor_parallel_size").or_else(|| whole(inputs, "tp")).unwrap_or(8);
     start.parallel = Parallel { world: whole(inputs, "world").unwrap_or(tensor), ..Parallel::tensor_only(tensor) };
-    allocate(start).map(|allocation| in_upstream_names(&allocation))
-}
-
-fn in_upstream_names(allocation: &Allocation) -> Value {
-    let Allocation { hot_rows, groups, host, concurrency, .. } = allocation;
-    json!({
-        "resolved": {
-            "top_k": hot_rows.top_k,
-            "device_buffer_size": hot_rows.hot_rows,
-            "max_union_rows": hot_rows.union_rows,
-        },
-        "groups": groups.total(),
-        "hot_groups": groups.hot_groups(),
-        "resident_groups": groups.hot_groups(),
-        "hot_group_layers": groups.hot_group_layers,
-        "hot_blocks_per_request": allocation.hot_blocks_per_request,
-        "hot_page_bytes": groups.hot_page_bytes,
-        "indexer_page_bytes": groups.indexer_page_bytes,
-        "gpu_block_bytes": groups.gpu_block_bytes,
-        "gpu_blocks": allocation.gpu_blocks,
-        "gpu_pool_bytes": allocation.gpu_pool_bytes,
-        "host_block_stride": host.block_stride_bytes,
-        "host_blocks": host.blocks,
-        "host_layer_block_bytes": groups.hot_page_bytes,
-        "host_tensor_bytes": host.tensor_bytes,
-        "shared_host_pool": host.shared,
-        "steady_state_concurrency": concurrency.steady_state,
-        "reported_max_concurrency": concurrency.logged_maximum,
-    })
+    allocate(start).map(|allocation| json!(Detail::of(&allocation)))
 }
 
 #[test]

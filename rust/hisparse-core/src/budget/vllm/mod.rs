@@ -19,6 +19,7 @@ pub mod calculator;
 pub mod concurrency;
 pub mod config;
 pub mod connector;
+pub mod detail;
 pub mod groups;
 pub mod pool;
 pub mod profile;
