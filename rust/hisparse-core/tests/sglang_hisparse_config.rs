@@ -7,7 +7,9 @@ mod common;
 
 use common::shared;
 use hisparse_core::hisparse_config::{Against, HisparseConfig, upstream};
+use hisparse_core::ratio::Ratio;
 use hisparse_core::validity::{Surroundings, Validation};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const VECTORS: &str = include_str!("data/sglang_hisparse_config.json");
@@ -115,5 +117,59 @@ fn the_sglang_profile_warns_of_each_oversight() {
         let oversight = OVERSIGHTS.iter().any(|(name, _)| json!(name) == vector["name"]);
         let warned = validation.warnings.iter().any(|warning| warning.contains("--hisparse-config"));
         assert_eq!(warned, oversight, "{text}: {:#?}", validation.warnings);
+    }
+}
+
+/// A value of any kind that a user or a script may write, legal or not.
+fn any_value() -> impl Strategy<Value = String> {
+    prop_oneof![
+        (0_u64..40_000).prop_map(|number| number.to_string()),
+        (0_u64..600).prop_map(|pages| (pages * 64).to_string()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        (-5_000..5_000_i32).prop_map(|tenths| format!("{:?}", f64::from(tenths) / 10.0)),
+        proptest::sample::select(vec![
+            "null",
+            "true",
+            "false",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "\"4096\"",
+            "[64]",
+            "{}",
+            "1e999",
+            "1e30",
+            "-0.0",
+            ""
+        ])
+        .prop_map(str::to_owned),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn native_accepts_nothing_that_sglang_refuses_and_means_the_same(
+        pairs in proptest::collection::vec(
+            (proptest::sample::select(vec![
+                "top_k", "device_buffer_size", "host_to_device_ratio", "swap_in_block_size", "page_size", "tok_p"
+            ]), any_value()),
+            0..4,
+        )
+    ) {
+        let members: Vec<_> = pairs.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
+        let text = format!("{{{}}}", members.join(", "));
+        let (config, problems) = HisparseConfig::read(Some(&text), Against::NOTHING);
+        let theirs = upstream::read(Some(&text));
+        if problems.is_empty() {
+            let theirs = theirs.map_err(|refusal| TestCaseError::fail(format!("{text}: {refusal:?}")))?;
+            prop_assert_eq!(json!(config.top_k), theirs.get("top_k").clone(), "{}", &text);
+            prop_assert_eq!(config.ratio.map(Ratio::to_f64), theirs.get("host_to_device_ratio").as_f64(), "{}", &text);
+            if text.contains("device_buffer_size") {
+                prop_assert_eq!(json!(config.hot_rows), theirs.get("device_buffer_size").clone(), "{}", &text);
+            } else {
+                let paged = theirs.get("device_buffer_size").as_u64().map(|rows| rows.next_multiple_of(64).min(32_768));
+                prop_assert_eq!(config.hot_rows, paged, "{}", &text);
+            }
+        }
     }
 }

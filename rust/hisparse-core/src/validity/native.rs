@@ -121,6 +121,9 @@ impl Native<'_> {
                     self.problems.push(Problem { value: "missing".to_owned(), rule, ..problem });
                 }
             }
+            if resolved == Some(Backend::Reference) {
+                self.warnings.push(format!("{phase} resolves to reference: plain torch, correct and slow."));
+            }
             return resolved;
         };
         match check(name, &here) {
