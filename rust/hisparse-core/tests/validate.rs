@@ -251,3 +251,22 @@ fn a_kv_type_that_the_family_does_not_have_is_refused() {
     let auto = model("deepseek-v4-flash", &json!({"sm": 90}));
     assert_eq!((auto.valid, auto.resolved.kv_dtype.as_deref()), (true, Some("fp8_e4m3")));
 }
+
+#[test]
+fn a_host_pool_must_hold_one_longest_request() {
+    let request =
+        |pool: u64, context: Option<u64>| json!({"kv_dtype": "fp8_e4m3", "host_pool": pool, "context": context});
+    // 78 layers of 656 bytes and 21 of 132 a token, and one page more.
+    let needed = (131_072 + 64) * (78 * 656 + 21 * 132);
+    assert!(model("glm-5.2", &request(needed, Some(131_072))).valid);
+    let short = model("glm-5.2", &request(needed - 1, Some(131_072)));
+    assert_eq!(fields(&short), ["--host-pool"]);
+    let problem = short.problems.iter().next().unwrap();
+    assert!(problem.rule.starts_with("must hold one longest request: 131072 tokens need"), "{problem}");
+    assert_eq!(fields(&model("glm-5.2", &request(1 << 30, None))), ["--host-pool"], "its context is 1,048,576");
+    assert!(model("glm-5.2", &request(1 << 30, Some(8_192))).valid);
+    for name in ["deepseek-v4-flash", "minimax-m3"] {
+        let validation = model(name, &json!({"host_pool": 1 << 20}));
+        assert_eq!(fields(&validation), ["--host-pool"], "{name}: {}", validation.problems);
+    }
+}

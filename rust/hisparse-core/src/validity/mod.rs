@@ -7,6 +7,7 @@
 //! ```
 //! Without a model it is the bare backend table.
 
+mod host_pool;
 mod native;
 mod request;
 pub mod sglang;
@@ -85,14 +86,14 @@ impl Validation {
 
 /// Every check of the engine that `request` names.
 pub fn validate(request: &ValidateRequest, surroundings: Surroundings) -> Validation {
-    let Surroundings { model, host_pool, notes } = surroundings;
+    let Surroundings { model, host_pool: on_this_machine, notes } = surroundings;
     let (resolved, mut problems, mut warnings) = match request.engine {
         Engine::Native => native::validate(request, model.as_ref()),
         Engine::Sglang => sglang::validate(request, model.as_ref()),
         Engine::Vllm => vllm::validate(request, model.as_ref()),
     };
-    problems.extend(request.host_pool_problems());
-    problems.extend(host_pool);
+    problems.extend(host_pool::fits_machine(request));
+    problems.extend(on_this_machine);
     if let Some(Ok(model)) = model {
         warnings.extend(model.warnings);
     }

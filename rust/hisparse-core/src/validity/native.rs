@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use super::host_pool::holds_longest;
 use super::request::{AUTO, ValidateRequest};
 use super::{Outcome, Resolved};
 use crate::backends::{Backend, Phase, Situation, TABLE, check, has_choice, resolve};
@@ -42,6 +43,10 @@ impl Native<'_> {
         self.page();
         let config = self.config();
         self.drafts(config.top_k);
+        if let (Some(model), Some(kv_dtype)) = (self.model, kv_dtype) {
+            self.problems
+                .extend(holds_longest(self.request, model, kv_dtype).map_or_else(Problems::new, Problems::one));
+        }
         Resolved {
             prefill_backend,
             decode_backend,

@@ -9,12 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::backends::{Phase, auto_kv_dtype};
 use crate::budget::read::flag;
-use crate::error::{Problem, Problems};
+use crate::error::Problems;
 use crate::input::Fields;
-use crate::limits::{DEFAULT_SM, MAX_DIMENSION, MAX_RANKS, MAX_SM};
+use crate::limits::{DEFAULT_SM, MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_RANKS, MAX_SM};
 use crate::platform::{Engine, KvDtype, Platform};
-use crate::size::show_size;
-use crate::units::Bytes;
 
 /// Keys of the map: first the command line's, in its order, then the flags of SGLang that its checks look at.
 pub const KEYS: &[&str] = &[
@@ -28,6 +26,7 @@ pub const KEYS: &[&str] = &[
     "heads",
     "host_pool",
     "assume_memory",
+    "context",
     "page_size",
     "disable_radix_cache",
     "enable_mixed_chunk",
@@ -63,6 +62,8 @@ pub struct ValidateRequest {
     pub host_pool_bytes: Option<u64>,
     /// Bytes the machine can give: the least of what is available and what the cgroup leaves.
     pub machine_memory_bytes: Option<u64>,
+    /// Longest request that must fit the host pool, in tokens; `None` means the model's own context.
+    pub context_tokens: Option<u64>,
     /// Page size asked for, in tokens.
     pub page_tokens: Option<u64>,
     /// SGLang: whether `--disable-radix-cache` is given; `None` where not said.
@@ -92,6 +93,7 @@ impl Default for ValidateRequest {
             heads: None,
             host_pool_bytes: None,
             machine_memory_bytes: None,
+            context_tokens: None,
             page_tokens: None,
             disable_radix_cache: None,
             enable_mixed_chunk: false,
@@ -129,6 +131,7 @@ impl ValidateRequest {
             heads: fields.whole("heads", 1, MAX_DIMENSION),
             host_pool_bytes: fields.size("host_pool", 1),
             machine_memory_bytes: fields.size("assume_memory", 1),
+            context_tokens: fields.whole("context", 1, MAX_CONTEXT_TOKENS),
             page_tokens: fields.whole("page_size", 1, MAX_DIMENSION),
             disable_radix_cache: fields.flag("disable_radix_cache"),
             enable_mixed_chunk: fields.flag("enable_mixed_chunk").unwrap_or(default.enable_mixed_chunk),
@@ -172,22 +175,5 @@ impl ValidateRequest {
     pub(super) fn query_tokens(&self) -> u64 {
         let of_steps = self.speculative_num_steps.map(|steps| steps + 1);
         self.speculative_num_draft_tokens.or(of_steps).unwrap_or(1).max(1)
-    }
-
-    /// The one rule on the pool's size that needs nothing but the request.
-    pub(super) fn host_pool_problems(&self) -> Problems {
-        let mut problems = Problems::new();
-        if let (Some(pool), Some(limit)) = (self.host_pool_bytes, self.machine_memory_bytes)
-            && pool > limit
-        {
-            let limit = show_size(Bytes::new(limit));
-            problems.push(Problem::new(
-                flag("host_pool"),
-                show_size(Bytes::new(pool)),
-                format!("must fit the {limit} this machine can give; the pool counts once a node, not once a rank"),
-                format!("use {limit} or less"),
-            ));
-        }
-        problems
     }
 }

@@ -7,6 +7,7 @@ use crate::budget::native::solve::Budget;
 use crate::budget::rank::{PAGE_ROWS, Rank};
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::error::{Problem, Problems};
+use crate::hisparse_config::default_hot_rows;
 use crate::limits::MAX_HOT_ROWS;
 use crate::model::Model;
 use crate::size::show_size;
@@ -32,7 +33,7 @@ pub(super) fn checked_hot_rows(model: &Model, request: &PlanRequest) -> Result<u
         let rule = format!("needs {least} hot rows for {picks}, above the largest buffer of {MAX_HOT_ROWS}");
         return Err(Problem::new("--mtp", request.mtp, rule, "use fewer speculative tokens"));
     }
-    let default = model.top_k.saturating_mul(request.query_len() + 1).next_multiple_of(PAGE_ROWS).min(MAX_HOT_ROWS);
+    let default = default_hot_rows(model.top_k, request.query_len());
     let Some(rows) = request.hot_rows else { return Ok(default) };
     if rows < least {
         let rule = format!("must be at least {least}: the {picks}");
