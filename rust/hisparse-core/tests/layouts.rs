@@ -100,6 +100,13 @@ fn ranks_that_do_not_divide_the_heads_are_refused() {
 }
 
 #[test]
+fn ranks_that_split_a_kv_head_unevenly_are_refused() {
+    let twelve = Model { attention_heads: 12, ..model(M3, 128) };
+    let problem = heads_per_rank(&twelve, 6).unwrap_err();
+    assert_eq!(problem.rule, "must divide the 4 KV heads, or be a multiple of them");
+}
+
+#[test]
 fn what_has_no_layout_is_refused() {
     let odd = model(Shape::Mla { kv_lora_rank: 500, qk_rope_head_dim: 64 }, 96);
     assert_eq!(RowLayout::main(&odd, KvDtype::Fp8E4m3, 1).unwrap_err().field, "kv_lora_rank");

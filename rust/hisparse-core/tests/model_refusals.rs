@@ -1,7 +1,7 @@
 //! Configurations that are wrong: each is refused with its path, all problems at once, and nothing panics.
 
 use hisparse_core::limits::{MAX_HOT_ROWS, MAX_LAYERS};
-use hisparse_core::model::Model;
+use hisparse_core::model::{Family, Model};
 use proptest::collection::{hash_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -131,12 +131,47 @@ fn layers_that_contradict_themselves_are_refused() {
             ],
             "layer_types[1] is \"deepseek_sparse_attention\": shares the top-k of an earlier layer",
         ),
-        (V32, vec![("layer_types", json!(vec!["full_attention"; 61]))], "names no sparse layer"),
+        (
+            GLM,
+            vec![
+                ("num_hidden_layers", json!(3)),
+                ("layer_types", json!(["linear_attention", "deepseek_sparse_attention", "deepseek_sparse_attention"])),
+                ("indexer_types", json!(["full", "shared", "full"])),
+                ("index_topk_freq", Value::Null),
+            ],
+            "layer_types[1] is \"deepseek_sparse_attention\": shares the top-k of an earlier layer",
+        ),
+        (
+            V32,
+            vec![("layer_types", json!(vec!["full_attention"; 61]))],
+            "layer_types is dense throughout: one layer at least must be sparse",
+        ),
+        (V4, vec![("compress_ratios", json!(vec![128; 43]))], "dense throughout"),
+        (
+            M3_CHECKPOINT,
+            vec![("text_config.sparse_attention_config.sparse_attention_freq", json!(vec![0; 60]))],
+            "text_config.layer_types is dense throughout",
+        ),
         (V32, vec![("layer_types", json!(vec!["mamba"; 61]))], "layer_types[0] is \"mamba\": is no layer type"),
         (V4, vec![("compress_ratios", Value::Null)], "compress_ratios is null: is required"),
         (V4, vec![("compress_ratios", json!([4, 4]))], "must have one entry for each of the 43 layers, not 2"),
         (V4, vec![("compress_ratios", json!(vec![8; 43]))], "compress_ratios[42] is 8: is no ratio"),
         (V4, vec![("layer_types", json!(vec!["sliding_attention"; 43]))], "disagrees with compress_ratios[2]"),
+        (
+            V4,
+            vec![
+                ("compress_ratios", Value::Null),
+                ("layer_types", json!(vec!["sliding_attention"; 43])),
+                ("compress_rates", json!({"compressed_sparse_attention": 8})),
+            ],
+            "compress_rates.compressed_sparse_attention is 8: must be a whole number in range; give a number from 4 to 4\n\
+             compress_rates.heavily_compressed_attention is missing",
+        ),
+        (
+            V32,
+            vec![("index_kpool", json!(4)), ("index_kpool_compress", json!(false))],
+            "must be true where keys are pooled",
+        ),
         (V4, vec![("qk_rope_head_dim", json!(512))], "must be below head_dim, 512"),
         (M3, vec![("text_config.num_key_value_heads", json!(3))], "must divide num_attention_heads, 64"),
         (M3, vec![("text_config.index_topk_blocks", json!(1000))], "picks 128000 tokens a step"),
@@ -160,6 +195,14 @@ fn layers_that_contradict_themselves_are_refused() {
         let problems = refusal(&changed(sample, &changes));
         assert!(problems.contains(why), "{changes:?}: {problems}");
     }
+}
+
+#[test]
+fn a_wrapped_language_model_is_known_by_its_own_type() {
+    let inner: Value = serde_json::from_str(GLM).unwrap();
+    let wrapped = json!({"architectures": ["SomeVisionModel"], "model_type": "some_vision", "text_config": inner});
+    let model = Model::from_value("", &wrapped).unwrap();
+    assert_eq!((model.family, model.name.as_str()), (Family::GlmMoeDsa, "SomeVisionModel"));
 }
 
 #[test]

@@ -84,6 +84,7 @@ fn all_refusals_come_back_together_under_the_names_of_flags() {
     assert_eq!(refused(&glm(4), &request), ["--platform", "--pp", "--ratio", "--hot-rows"]);
     assert_eq!(refused(&glm(4), &json!({"stage": "0:39", "pp": 2})), ["--pp", "--stage"]);
     assert_eq!(refused(&glm(4), &json!({"host_pool": "1GiB"})), ["--host-pool"]);
+    assert_eq!(refused(&glm(4), &json!({"tp": 9})), ["--tp"]);
     let memory = json!({"host_pool": "384GiB", "assume_memory": "384GiB", "context": 8192, "sm": 120, "mtp": 4});
     assert_eq!(refused(&glm(4), &memory), ["--host-pool", "--hot-rows"]);
 }

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)] // helpers outside a #[test] function are test code too
 
 use hisparse_core::budget::vllm::calculator::{Blocks, Terms, answer, break_even_context_tokens};
-use hisparse_core::budget::vllm::published::{COLUMNS, CONTEXTS_TOKENS, Kv, glm_5_3_blocks, sweep, table};
+use hisparse_core::budget::vllm::published::{COLUMNS, CONTEXTS_TOKENS, blocks, model, sweep, table};
+use hisparse_core::platform::KvDtype;
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -22,7 +23,7 @@ fn the_published_table_is_reproduced_to_the_request_and_the_gib() {
     let published = published();
     assert_eq!(published["contexts_tokens"], json!(CONTEXTS_TOKENS));
     let (mut compared, mut disputed) = (0, 0);
-    for (column, answers) in table(Kv::Fp8).unwrap() {
+    for (column, answers) in table(KvDtype::Fp8Raw).unwrap() {
         let cells = published["columns"][column.name].as_array().unwrap();
         assert_eq!(cells.len(), answers.len(), "{}", column.name);
         for (cell, got) in cells.iter().zip(&answers).filter(|(cell, _)| !cell.is_null()) {
@@ -63,7 +64,7 @@ fn the_buffer_sweep_and_its_break_even_contexts_are_reproduced() {
 
 #[test]
 fn below_break_even_a_request_costs_more_and_above_it_less() {
-    let blocks = glm_5_3_blocks(Kv::Fp8).unwrap();
+    let blocks = blocks(&model().unwrap(), KvDtype::Fp8Raw).unwrap();
     let terms = Terms::new(4_096);
     let even = break_even_context_tokens(&blocks, &terms).unwrap().unwrap();
     let gpu_limits = |context: u64| {
@@ -84,7 +85,7 @@ fn a_model_whose_block_saves_nothing_never_breaks_even() {
 
 #[test]
 fn one_byte_below_the_least_host_memory_loses_a_request() {
-    let blocks = glm_5_3_blocks(Kv::Fp8).unwrap();
+    let blocks = blocks(&model().unwrap(), KvDtype::Fp8Raw).unwrap();
     let node = COLUMNS[0].node().unwrap();
     let mut terms = Terms::new(4_096);
     let unlimited = answer(&node, &blocks, &terms, 131_072).unwrap();

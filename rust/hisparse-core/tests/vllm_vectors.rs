@@ -14,7 +14,7 @@ use hisparse_core::budget::vllm::connector::host_pool_gib;
 use hisparse_core::budget::vllm::detail::Detail;
 use hisparse_core::budget::vllm::groups::{Geometry, pack};
 use hisparse_core::budget::vllm::pool::{Parallel, check_host_memory, gib_to_bytes, host_block_stride};
-use hisparse_core::budget::vllm::published::{GLM_5_3_WEIGHTS, Kv, RESERVE_GIB, UTILISATION, glm_5_3_blocks};
+use hisparse_core::budget::vllm::published::{self, GLM_5_3_WEIGHTS, RESERVE_GIB, UTILISATION};
 use hisparse_core::budget::vllm::registration::ranges;
 use hisparse_core::budget::vllm::shared_memory::{check, resolver_bytes};
 use hisparse_core::error::Problems;
@@ -172,7 +172,7 @@ fn plan(inputs: &Value) -> Result<Value, Problems> {
         "fp8_ds_mla_656" => KvDtype::Fp8E4m3,
         other => panic!("unknown row {other}"),
     };
-    let cache = Cache::of(&model, dtype, model.layers.len(), drafts)?;
+    let cache = Cache::of(&model, dtype, 1, model.layers.len(), drafts)?;
     let block_tokens = whole(inputs, "block_size").or_else(|| whole(inputs, "block")).unwrap_or(64);
     let geometry = cache.geometry(block_tokens);
     let bytes = |name: &str| gib_to_bytes(inputs[name].as_f64().unwrap());
@@ -253,7 +253,7 @@ fn every_calculator_case_agrees_to_the_request_and_the_gib() {
             expert_parallel: inputs["expert_parallel"].as_bool().unwrap(),
             kv_bytes: None,
         };
-        let blocks = glm_5_3_blocks(Kv::Fp8).unwrap();
+        let blocks = published::blocks(&published::model().unwrap(), KvDtype::Fp8Raw).unwrap();
         assert_eq!((blocks.groups, blocks.block_tokens), (need(inputs, "groups"), need(inputs, "block_tokens")));
         let mut terms = Terms::new(need(inputs, "hot_rows"));
         terms.retained_pages = need(inputs, "retained_pages");

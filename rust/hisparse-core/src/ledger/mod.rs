@@ -21,6 +21,7 @@ mod record;
 mod refusal;
 mod request;
 mod tenants;
+mod waiting;
 
 pub use self::admit::Granted;
 pub use self::books::PoolState;
@@ -32,3 +33,4 @@ pub use self::pools::{Amounts, NodeCapacity, Pool, WindowCapacity};
 pub use self::refusal::{Limit, Refusal};
 pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length};
 pub use self::tenants::{TenantPolicy, TenantSalt};
+pub use self::waiting::{Offer, Served, Ticket, WaitQueue};

@@ -7,7 +7,7 @@
 //!                                               └──► dsa.rs, deepseek_v4.rs, minimax_m3.rs
 //! ```
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Family, Model, deepseek_v4, dsa, minimax_m3};
 use crate::error::{Problem, Problems};
@@ -71,25 +71,7 @@ impl Model {
                 "give the config.json that comes with the checkpoint",
             )));
         };
-        let mut outer = Fields::new(root, "");
-        let inner = outer.object("text_config");
-        let outer_architecture = first_architecture(&mut outer);
-        let outer_type = outer.text("model_type");
-        let (mut fields, mut architecture, mut model_type) = (outer, outer_architecture, outer_type);
-        if let Some(mut nested) = inner {
-            let nested_architecture = first_architecture(&mut nested);
-            let nested_type = nested.text("model_type");
-            architecture = architecture.or(nested_architecture);
-            model_type = nested_type.or(model_type);
-            nested.absorb(fields);
-            fields = nested;
-        }
-        check_dtype(&mut fields);
-
-        let architecture = architecture.unwrap_or_default().to_owned();
-        let name = if name.is_empty() { architecture.clone() } else { name.to_owned() };
-        let family = family_of(model_type, &architecture, &fields);
-        let mut source = Source { fields, name, architecture };
+        let (mut source, family) = Source::find(name, root);
         let model = match family {
             Some(Family::DeepseekV4) => deepseek_v4::read(&mut source),
             Some(Family::MinimaxM3) => minimax_m3::read(&mut source),
@@ -99,12 +81,44 @@ impl Model {
                 None
             }
         };
-        let problems = source.fields.finish();
-        match model {
-            Some(model) => problems.into_result(model),
-            None => Err(problems),
+        let field = source.fields.path_of("layer_types");
+        let mut problems = source.fields.finish();
+        let Some(model) = model else { return Err(problems) };
+        if model.sparse_layers() == 0 {
+            let rule = "one layer at least must be sparse";
+            problems.push(Problem::new(field, "dense throughout", rule, "give a sparse-attention model"));
         }
+        problems.into_result(model)
     }
+}
+
+impl<'a> Source<'a> {
+    /// Descends to `text_config` where there is one, and names the family.
+    ///
+    /// The outer architecture is the one that engines go by; the inner `model_type` is the language model's own.
+    fn find(name: &str, root: &'a Map<String, Value>) -> (Self, Option<Family>) {
+        let mut outer = Fields::new(root, "");
+        let inner = outer.object("text_config");
+        let (mut architecture, mut model_type) = identity(&mut outer);
+        let mut fields = outer;
+        if let Some(mut inner) = inner {
+            let (inner_architecture, inner_type) = identity(&mut inner);
+            architecture = architecture.or(inner_architecture);
+            model_type = inner_type.or(model_type);
+            inner.absorb(fields);
+            fields = inner;
+        }
+        let architecture = architecture.unwrap_or_default().to_owned();
+        let name = if name.is_empty() { architecture.clone() } else { name.to_owned() };
+        let family = family_of(model_type, &architecture, &fields);
+        (Self { fields, name, architecture }, family)
+    }
+}
+
+/// Architecture and `model_type` that an object declares, its number format checked on the way.
+fn identity<'a>(fields: &mut Fields<'a>) -> (Option<&'a str>, Option<&'a str>) {
+    check_dtype(fields);
+    (first_architecture(fields), fields.text("model_type"))
 }
 
 /// The first entry of `architectures`, where there is one.

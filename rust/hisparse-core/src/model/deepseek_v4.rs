@@ -121,7 +121,7 @@ fn of_ratio(entry: &Value) -> Option<Layer> {
 fn from_types(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
     let name = "layer_types";
     let entries = fields.list(name)?;
-    let rates = read_rates(fields);
+    check_rates(fields);
     let fits = check_length(fields, name, entries.len(), count);
     let mut layers = Vec::with_capacity(entries.len());
     for (layer, entry) in entries.iter().enumerate() {
@@ -137,19 +137,14 @@ fn from_types(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
             ),
         }
     }
-    (rates && fits && layers.len() == entries.len()).then_some(layers)
+    (fits && layers.len() == entries.len()).then_some(layers)
 }
 
-/// Whether `compress_rates`, where given, holds the two ratios this project knows.
-fn read_rates(fields: &mut Fields<'_>) -> bool {
-    if fields.raw("compress_rates").is_none() {
-        return true;
+/// `compress_rates`, where given, must hold the two ratios this project knows.
+fn check_rates(fields: &mut Fields<'_>) {
+    if let Some(mut rates) = fields.object("compress_rates") {
+        rates.required_from("compressed_sparse_attention", Layer::INDEXED_RATIO, Layer::INDEXED_RATIO);
+        rates.required_from("heavily_compressed_attention", HEAVY_RATIO, HEAVY_RATIO);
+        fields.absorb(rates);
     }
-    let Some(mut rates) = fields.object("compress_rates") else { return false };
-    let known = [
-        rates.required_from("compressed_sparse_attention", Layer::INDEXED_RATIO, Layer::INDEXED_RATIO),
-        rates.required_from("heavily_compressed_attention", HEAVY_RATIO, HEAVY_RATIO),
-    ];
-    fields.absorb(rates);
-    known.iter().all(Option::is_some)
 }

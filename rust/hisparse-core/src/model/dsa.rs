@@ -74,20 +74,13 @@ fn read_layers(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
     let (kinds, sharing) = (kinds?, sharing?);
     let layers: Vec<Layer> = sharing.into_iter().zip(kinds).map(|(shared, kind)| kind.unwrap_or(shared)).collect();
     // Where the layer that would have scored is linear or dense, nothing was scored.
-    let scored = layers.iter().position(|layer| *layer == Layer::Indexed);
-    let reused = layers.iter().position(|layer| *layer == Layer::Shared);
-    match (scored, reused) {
-        (None, None) => {
-            fields.problem("layer_types", "names no sparse layer", "give a sparse-attention model");
-            None
-        }
-        (scored, Some(reused)) if scored.is_none_or(|scored| reused < scored) => {
-            let rule = "shares the top-k of an earlier layer, but none before it scores";
-            fields.problem_at("layer_types", reused, rule, "make the first sparse layer a full one");
-            None
-        }
-        _ => Some(layers),
+    let sparse = layers.iter().position(|layer| layer.is_sparse());
+    if let Some(first) = sparse.filter(|&first| layers[first] == Layer::Shared) {
+        let rule = "shares the top-k of an earlier layer, but none before it scores";
+        fields.problem_at("layer_types", first, rule, "make the first sparse layer a full one");
+        return None;
     }
+    Some(layers)
 }
 
 /// `layer_types`: `None` for a sparse layer, else what the layer is.

@@ -11,41 +11,33 @@
 //! A file may say it in several of these ways; they must agree.
 
 use super::Layer;
-use super::config::check_length;
+use super::config::{check_length, optional};
 use crate::input::Fields;
 use crate::limits::MAX_LAYERS;
 
 /// Offset where the file gives a frequency alone: layers 0 and 1 are full (transformers, SGLang, vLLM).
 const DEFAULT_OFFSET: u64 = 2;
 
+/// Reads one way of saying it; `None` where it is wrong (then noted).
+type Reader = fn(&mut Fields<'_>, u64) -> Option<Vec<Layer>>;
+
 /// Reads the sharing of `layers` layers. `None` where it is wrong (then noted).
 pub(super) fn read(fields: &mut Fields<'_>, layers: u64) -> Option<Vec<Layer>> {
-    let mut said: Vec<(&str, Vec<Layer>)> = Vec::new();
-    let mut wrong = false;
-    for (name, reader) in [
-        ("indexer_types", named as fn(&mut Fields<'_>, u64) -> Option<Vec<Layer>>),
-        ("index_topk_pattern", lettered),
-        ("index_topk_freq", periodic),
-    ] {
-        if fields.raw(name).is_none() {
-            continue;
-        }
-        match reader(fields, layers) {
-            Some(sharing) => said.push((name, sharing)),
-            None => wrong = true,
+    let ways: [(&str, Reader); 2] = [("indexer_types", named), ("index_topk_pattern", lettered)];
+    let mut said = Vec::new();
+    for (name, reader) in ways {
+        if fields.raw(name).is_some() {
+            said.push((name, reader(fields, layers)));
         }
     }
-    // A frequency of 1 is the default written out: it does not contradict a pattern.
-    if said.len() > 1 {
-        said.retain(|(name, sharing)| *name != "index_topk_freq" || sharing.contains(&Layer::Shared));
+    let periodic = periodic(fields, layers);
+    // A frequency of 1, the default, does not contradict a pattern.
+    if said.is_empty() || periodic.as_ref().is_none_or(|sharing| sharing.contains(&Layer::Shared)) {
+        said.push(("index_topk_freq", periodic));
     }
-    if wrong {
-        return None;
-    }
-    let mut said = said.into_iter();
-    let Some((first_name, first)) = said.next() else {
-        return Some(all_full(layers));
-    };
+    let said: Option<Vec<_>> = said.into_iter().map(|(name, sharing)| Some((name, sharing?))).collect();
+    let mut said = said?.into_iter();
+    let (first_name, first) = said.next()?;
     for (name, sharing) in said {
         if let Some(layer) = (0..first.len()).find(|&layer| first[layer] != sharing[layer]) {
             fields.problem(
@@ -57,10 +49,6 @@ pub(super) fn read(fields: &mut Fields<'_>, layers: u64) -> Option<Vec<Layer>> {
         }
     }
     Some(first)
-}
-
-fn all_full(layers: u64) -> Vec<Layer> {
-    (0..layers).map(|_| Layer::Indexed).collect()
 }
 
 /// `indexer_types`: a list of `full` and `shared`.
@@ -118,13 +106,10 @@ fn strict(
     Some(sharing)
 }
 
-/// `index_topk_freq` with `index_skip_topk_offset`.
+/// `index_topk_freq` with `index_skip_topk_offset`; all full where the file says nothing.
 fn periodic(fields: &mut Fields<'_>, layers: u64) -> Option<Vec<Layer>> {
-    let frequency = fields.whole("index_topk_freq", 1, MAX_LAYERS);
-    let offset = match fields.raw("index_skip_topk_offset") {
-        None => Some(DEFAULT_OFFSET),
-        Some(_) => fields.whole("index_skip_topk_offset", 1, MAX_LAYERS),
-    };
+    let frequency = optional(fields, "index_topk_freq", 1, MAX_LAYERS, 1);
+    let offset = optional(fields, "index_skip_topk_offset", 1, MAX_LAYERS, DEFAULT_OFFSET);
     Some(every(frequency?, offset?, layers))
 }
 
@@ -191,6 +176,7 @@ mod tests {
             (json!({"index_topk_freq": 0}), "range"),
             (json!({"index_topk_freq": true}), "range"),
             (json!({"index_topk_freq": 2, "index_skip_topk_offset": 0}), "range"),
+            (json!({"index_skip_topk_offset": "three"}), "range"),
             (
                 json!({"index_topk_freq": 2, "index_topk_pattern": "FFFFS"}),
                 "disagrees with index_topk_pattern at layer 2",

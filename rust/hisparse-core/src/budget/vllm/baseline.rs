@@ -11,7 +11,8 @@ use crate::layout::{RowLayout, default_index_dtype};
 use crate::model::{Layer, Model, Shape};
 use crate::platform::Engine;
 
-use super::profile::{DEFAULT_MAX_SEQS, contexts_tokens, layers_kept, max_model_len_tokens};
+use super::calculator::DEFAULT_MAX_SEQUENCES;
+use super::scope::{contexts_tokens, layers_kept, max_model_len_tokens};
 use super::{counted, quirks};
 
 /// The plan without a host pool.
@@ -48,7 +49,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
     let blocks = kv_bytes / block_bytes;
     // At most `kv_bytes`, since a block has at least as many bytes as tokens.
     let device_tokens = blocks * page_tokens;
-    let max_seqs = request.max_seqs.unwrap_or(DEFAULT_MAX_SEQS);
+    let max_seqs = request.max_seqs.unwrap_or(DEFAULT_MAX_SEQUENCES);
     let longest = max_model_len_tokens(model, request);
     let mut warnings = model.warnings.clone();
     if request.hisparse {

@@ -6,6 +6,7 @@
 
 use crate::error::{Problem, Problems};
 use crate::layout::{RowLayout, default_index_dtype};
+use crate::limits::MAX_LAYERS;
 use crate::model::{Family, Layer, Model, Shape};
 use crate::platform::KvDtype;
 
@@ -20,16 +21,18 @@ pub struct Cache {
     row_bytes: u64,
     indexer_bytes: u64,
     leads: Vec<bool>,
+    draft_layers: usize,
 }
 
 impl Cache {
-    /// The cache of `model`'s first `layers` layers and of `draft_layers` that each have an indexer of their own.
+    /// The cache of `model`'s first `layers` layers and of `draft_layers` that each have an indexer of their own, on one
+    /// of `tp` tensor-parallel ranks; all ranks hold the same rows.
     ///
     /// # Errors
-    /// A family or a layer that vLLM refuses or that has no recorded answer, and widths a row cannot have.
-    pub fn of(model: &Model, dtype: KvDtype, layers: usize, draft_layers: usize) -> Result<Self, Problems> {
+    /// A family or a layer that vLLM refuses or that has no recorded answer, widths a row cannot have, and heads that `tp` does not divide.
+    pub fn of(model: &Model, dtype: KvDtype, tp: u64, layers: usize, draft_layers: usize) -> Result<Self, Problems> {
         let mut problems = refused_layers(model);
-        let row = RowLayout::main(model, dtype, 1).map_err(|problem| problems.push(problem));
+        let row = RowLayout::main(model, dtype, tp).map_err(|problem| problems.push(problem));
         let indexer = RowLayout::indexer(model, default_index_dtype(model)).map_err(|problem| problems.push(problem));
         if let Ok(row) = &row
             && !row.row_bytes().is_multiple_of(ROW_ALIGNMENT_BYTES)
@@ -41,10 +44,32 @@ impl Cache {
                 "use another KV type",
             ));
         }
+        if draft_layers as u64 > MAX_LAYERS {
+            problems.push(Problem::new(
+                "--draft-layers",
+                draft_layers,
+                format!("must be at most {MAX_LAYERS}"),
+                "give a smaller number",
+            ));
+        }
         let (Ok(row), Ok(indexer), true) = (row, indexer, problems.is_empty()) else { return Err(problems) };
         let mut leads: Vec<bool> = model.layers.iter().take(layers).map(|layer| layer.has_indexer()).collect();
         leads.extend(std::iter::repeat_n(true, draft_layers));
-        Ok(Self { row_bytes: row.row_bytes(), indexer_bytes: indexer.row_bytes(), leads })
+        Ok(Self { row_bytes: row.row_bytes(), indexer_bytes: indexer.row_bytes(), leads, draft_layers })
+    }
+
+    /// Main layers, draft layers not counted.
+    pub fn main_layers(&self) -> u64 {
+        self.main().len() as u64
+    }
+
+    /// Main layers with an indexer.
+    pub fn indexed_layers(&self) -> u64 {
+        self.main().iter().filter(|leads| **leads).count() as u64
+    }
+
+    fn main(&self) -> &[bool] {
+        &self.leads[..self.leads.len() - self.draft_layers]
     }
 
     /// Its shape with blocks of `block_tokens`.

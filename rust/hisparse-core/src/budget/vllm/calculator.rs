@@ -19,6 +19,9 @@ use crate::error::{Problem, Problems};
 use super::groups::Groups;
 use super::{ACTIVE_TAIL_PAGES, GIB, counted, floor_to_count, to_f64};
 
+/// Requests at once in one replica where no limit is given: the published calculator's.
+pub const DEFAULT_MAX_SEQUENCES: u64 = 1_024;
+
 /// What the weights take, in GiB over the whole replica.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Weights {
@@ -130,7 +133,7 @@ impl Terms {
             hot_rows,
             retained_pages: ACTIVE_TAIL_PAGES,
             other_blocks: 0,
-            max_sequences: 1_024,
+            max_sequences: DEFAULT_MAX_SEQUENCES,
             host_bytes: None,
             share_host: true,
             indexer_offload_bytes: 0,
@@ -139,7 +142,8 @@ impl Terms {
 
     /// GPU blocks a request takes whatever its length: hot and retained pages of each group; `None` on overflow.
     fn fixed_blocks(&self, blocks: &Blocks) -> Option<u64> {
-        let pages = self.hot_rows.div_ceil(blocks.block_tokens).checked_add(self.retained_pages)?;
+        let hot = (blocks.block_tokens > 0).then(|| self.hot_rows.div_ceil(blocks.block_tokens))?;
+        let pages = hot.checked_add(self.retained_pages)?;
         blocks.groups.checked_mul(pages)?.checked_add(self.other_blocks)
     }
 }

@@ -26,6 +26,7 @@ pub mod profile;
 pub mod published;
 pub mod quirks;
 pub mod registration;
+mod scope;
 pub mod shared_memory;
 
 use std::fmt;

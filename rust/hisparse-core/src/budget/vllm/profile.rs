@@ -10,22 +10,21 @@
 //! steady state allows; the rest of the pool is resident pages.
 
 use crate::budget::plan::{self, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
-use crate::budget::request::{HostSizing, LayerSpan, PlanRequest};
-use crate::error::{Problem, Problems};
+use crate::budget::request::{HostSizing, PlanRequest};
+use crate::error::Problems;
 use crate::model::{Model, Shape};
-use crate::platform::{Engine, Platform};
+use crate::platform::Engine;
 
 use super::allocation::{Allocation, Start, allocate};
 use super::cache::Cache;
-use super::calculator::{self, Blocks, Node, Terms};
+use super::calculator::{self, Blocks, DEFAULT_MAX_SEQUENCES, Node, Terms};
 use super::concurrency::Demand;
 use super::groups::pack;
-use super::pool::{Parallel, SPARE_HOST_BLOCKS, check_host_memory, host_block_stride};
-use super::published::CONTEXTS_TOKENS;
+use super::pool::{Parallel, SPARE_HOST_BLOCKS, host_block_stride};
+use super::scope::{
+    check_host, check_resolver, contexts_tokens, layers_kept, max_model_len_tokens, refused_flags, under_flag_names,
+};
 use super::{DEFAULT_IN_FLIGHT_TOKENS, counted, floor_to_count, quirks, shared_memory, to_f64};
-
-/// Requests at once where `--max-seqs` is not given: vLLM's `max_num_seqs`.
-pub const DEFAULT_MAX_SEQS: u64 = 1_024;
 
 /// What the engine allocates for `model` with `kv_bytes` of GPU memory left for KV.
 ///
@@ -54,52 +53,14 @@ struct Profile<'a> {
     host_chosen: bool,
 }
 
-/// Longest request the engine is started for: the longest context asked about, else the model's own.
-pub(super) fn max_model_len_tokens(model: &Model, request: &PlanRequest) -> u64 {
-    let own = model.context_tokens.get();
-    request.contexts.iter().copied().max().map_or(own, |longest| longest.min(own)).max(1)
-}
-
-/// Contexts of the concurrency table: those asked for, else the published table's as far as the model goes.
-pub(super) fn contexts_tokens(model: &Model, request: &PlanRequest) -> Vec<u64> {
-    if request.contexts.is_empty() {
-        CONTEXTS_TOKENS.into_iter().filter(|context| *context <= model.context_tokens.get()).collect()
-    } else {
-        request.contexts.clone()
-    }
-}
-
-/// Layers of `model` that `span` keeps.
-pub(super) fn layers_kept(model: &Model, span: LayerSpan) -> Result<usize, Problems> {
-    let all = model.layers.len();
-    match span {
-        LayerSpan::All => Ok(all),
-        LayerSpan::First(first) => match usize::try_from(first) {
-            Ok(first) if first <= all => Ok(first),
-            _ => Err(Problems::one(Problem::new(
-                "--num-layers",
-                first,
-                format!("must be at most the model's {all} layers"),
-                "give a smaller number",
-            ))),
-        },
-        LayerSpan::Stage(from, to) => Err(Problems::one(Problem::new(
-            "--stage",
-            format!("{from}:{to}"),
-            "is a pipeline stage, and vLLM refuses HiSparse with pipeline parallelism",
-            "leave it out",
-        ))),
-    }
-}
-
 impl<'a> Profile<'a> {
     fn of(model: &'a Model, request: &'a PlanRequest, kv_bytes: u64) -> Result<Self, Problems> {
         let mut problems = refused_flags(request);
         let layers = layers_kept(model, request.layers);
         let draft_layers = request.draft_layers.unwrap_or(if request.mtp > 0 { model.draft_layers } else { 0 });
-        // Both counts are bounded by what a request and a config may claim, far below either word size.
+        // What does not fit a word is refused with the other counts that are too large.
         let drafts = usize::try_from(draft_layers).unwrap_or(usize::MAX);
-        let cache = layers.and_then(|layers| Cache::of(model, request.kv_dtype, layers, drafts));
+        let cache = layers.and_then(|layers| Cache::of(model, request.kv_dtype, request.tp, layers, drafts));
         let cache = match cache {
             Ok(cache) => cache,
             Err(found) => {
@@ -155,9 +116,8 @@ impl<'a> Profile<'a> {
             model: PlanModel {
                 name: self.model.name.clone(),
                 family: self.model.family,
-                layers: groups.layers - self.draft_layers.min(groups.layers),
-                indexer_layers: groups.indexer_page_bytes / (geometry.indexer_bytes * page_tokens)
-                    - self.draft_layers.min(groups.layers),
+                layers: self.cache.main_layers(),
+                indexer_layers: self.cache.indexed_layers(),
                 draft_layers: self.draft_layers,
                 top_k: self.model.top_k,
             },
@@ -198,7 +158,7 @@ impl<'a> Profile<'a> {
     }
 
     fn max_seqs(&self) -> u64 {
-        self.request.max_seqs.unwrap_or(DEFAULT_MAX_SEQS)
+        self.request.max_seqs.unwrap_or(DEFAULT_MAX_SEQUENCES)
     }
 
     /// The longest request whose admission both pools can meet, up to `max_model_len`.
@@ -297,7 +257,7 @@ impl<'a> Profile<'a> {
         warnings.push(quirks::two_figures(&self.allocation, self.max_model_len_tokens));
         if self.draft_layers > 0 {
             let layers = layers_kept(self.model, self.request.layers)?;
-            let without = Cache::of(self.model, self.request.kv_dtype, layers, 0)?;
+            let without = Cache::of(self.model, self.request.kv_dtype, self.request.tp, layers, 0)?;
             let without = pack(without.geometry(page_tokens))?;
             warnings.extend(quirks::draft_rounding(&without, &self.allocation.groups, self.draft_layers));
         }
@@ -337,65 +297,4 @@ fn enough_host_bytes(mut start: Start<'_>) -> Result<u64, Problems> {
     let blocks = unbounded.demand.host_blocks.checked_mul(requests);
     let blocks = blocks.map(|blocks| blocks.max(unbounded.demand.host_blocks.saturating_add(SPARE_HOST_BLOCKS)));
     counted("--kv-bytes", start.gpu_bytes, blocks.and_then(|blocks| blocks.checked_mul(stride)))
-}
-
-fn check_host(request: &PlanRequest, allocation: &Allocation) -> Result<(), Problems> {
-    let Some(memory) = request.machine_memory_bytes else { return Ok(()) };
-    let copies = if allocation.host.shared { 1 } else { request.tp };
-    let pools = allocation.host.blocks.saturating_mul(allocation.host.block_stride_bytes).saturating_mul(copies);
-    check_host_memory(pools, memory)
-}
-
-fn check_resolver(request: &PlanRequest, allocation: &Allocation) -> Result<(), Problems> {
-    shared_memory::device_limit_bytes(request.sm)
-        .map_or(Ok(()), |limit_bytes| shared_memory::check(allocation.hot_rows, limit_bytes))
-}
-
-fn refused_flags(request: &PlanRequest) -> Problems {
-    let mut problems = Problems::new();
-    if request.platform == Platform::Rocm {
-        problems.push(Problem::new(
-            "--platform",
-            request.platform,
-            "is refused: vLLM 0.33.0 has HiSparse on CUDA only",
-            "use --platform cuda, or plan with --engine native or sglang",
-        ));
-    }
-    if request.pp > 1 {
-        problems.push(Problem::new(
-            "--pp",
-            request.pp,
-            "is refused: vLLM's HiSparse has no pipeline parallelism",
-            "use --pp 1",
-        ));
-    }
-    if let Some(HostSizing::Ratio(_) | HostSizing::UncheckedRatio(_) | HostSizing::Auto(_)) = request.sizing {
-        problems.push(Problem::new(
-            "--ratio",
-            "given",
-            "is not how vLLM sizes its host pool",
-            "give --host-pool, or leave both out to learn how much is needed",
-        ));
-    }
-    problems
-}
-
-/// Problems of the engine's own fields under the names of the flags that set them here.
-fn under_flag_names(problems: Problems) -> Problems {
-    let mut renamed = Problems::new();
-    for mut problem in problems {
-        let flag = match problem.field.as_str() {
-            "device_buffer_size" | "hot_rows" => "--hot-rows",
-            "speculative_tokens" => "--mtp",
-            "host_pool_gib" => "--host-pool",
-            "max_model_len" | "context_tokens" => "--context",
-            "block_size" => "--page-size",
-            _ => "",
-        };
-        if !flag.is_empty() {
-            flag.clone_into(&mut problem.field);
-        }
-        renamed.push(problem);
-    }
-    renamed
 }

@@ -10,11 +10,16 @@ use serde::Serialize;
 
 use crate::budget::gpu::Gpu;
 use crate::error::{Problem, Problems};
+use crate::limits::PAGE_TOKENS;
+use crate::model::Model;
+use crate::model::presets::preset;
+use crate::platform::KvDtype;
 
+use super::cache::Cache;
 use super::calculator::{Answer, Blocks, Node, Terms, Weights, answer, break_even_context_tokens};
 use super::config::default_hot_rows;
 use super::counted;
-use super::groups::{Geometry, pack};
+use super::groups::pack;
 
 /// GLM-5.3's weights as the published calculator counts them.
 pub const GLM_5_3_WEIGHTS: Weights = Weights { shared_gib: 19.556, routed_experts_gib: 684.167 };
@@ -25,55 +30,28 @@ pub const UTILISATION: f64 = 0.92;
 /// GiB per GPU that neither weights nor KV may use.
 pub const RESERVE_GIB: f64 = 15.0;
 
-/// Rows that GLM-5.3's indexer picks.
-pub const GLM_5_3_TOP_K: u64 = 2_048;
-
-const GLM_5_3_LAYERS: usize = 78;
-const BLOCK_TOKENS: u64 = 64;
-const INDEXER_BYTES: u64 = 132;
-
 /// The table's contexts: 8K to 1M, doubling.
 pub const CONTEXTS_TOKENS: [u64; 8] = [8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576];
 
 /// Buffers of the sweep at 128K on eight H200.
 pub const SWEEP_HOT_ROWS: [u64; 5] = [2_048, 4_096, 6_144, 8_192, 10_240];
 
-/// How the published page stores main KV.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kv {
-    /// 576 bytes a row, no scales.
-    Fp8,
-    /// 1,152 bytes a row.
-    Bf16,
-}
-
-impl Kv {
-    const fn row_bytes(self) -> u64 {
-        match self {
-            Self::Fp8 => 576,
-            Self::Bf16 => 1_152,
-        }
-    }
-}
-
-/// Which GLM-5.3 layers have an indexer: three at the start, then the last of every four; 21 of 78.
-pub fn glm_5_3_leads() -> Vec<bool> {
-    (0..GLM_5_3_LAYERS).map(|layer| layer < 3 || layer % 4 == 2).collect()
-}
-
-/// GLM-5.3's blocks.
+/// The model of the table: the preset `glm-5.3`.
 ///
 /// # Errors
-/// None with the constants of this file; the type is that of [`pack`].
-pub fn glm_5_3_blocks(kv: Kv) -> Result<Blocks, Problems> {
-    let groups = pack(Geometry {
-        row_bytes: kv.row_bytes(),
-        indexer_bytes: INDEXER_BYTES,
-        leads: &glm_5_3_leads(),
-        block_tokens: BLOCK_TOKENS,
-    })?;
-    counted("block_size", BLOCK_TOKENS, Blocks::of(&groups, BLOCK_TOKENS))
+/// None while the preset is bundled.
+pub fn model() -> Result<Model, Problems> {
+    preset("glm-5.3")
+}
+
+/// The model's blocks. The published page's FP8 is [`KvDtype::Fp8Raw`].
+///
+/// # Errors
+/// None with the bundled preset.
+pub fn blocks(model: &Model, dtype: KvDtype) -> Result<Blocks, Problems> {
+    let cache = Cache::of(model, dtype, 1, model.layers.len(), 0)?;
+    let groups = pack(cache.geometry(PAGE_TOKENS))?;
+    counted("--page-size", PAGE_TOKENS, Blocks::of(&groups, PAGE_TOKENS))
 }
 
 /// One column of the table: a node and a buffer.
@@ -125,11 +103,11 @@ impl Column {
     ///
     /// # Errors
     /// None with the constants of this file.
-    pub fn answers(&self, kv: Kv) -> Result<Vec<Answer>, Problems> {
-        let rows = default_hot_rows(GLM_5_3_TOP_K, self.speculative_tokens);
+    pub fn answers(&self, model: &Model, blocks: &Blocks) -> Result<Vec<Answer>, Problems> {
+        let rows = default_hot_rows(model.top_k, self.speculative_tokens);
         let terms = Terms::new(counted("speculative_tokens", self.speculative_tokens, rows)?);
-        let (node, blocks) = (self.node()?, glm_5_3_blocks(kv)?);
-        CONTEXTS_TOKENS.iter().map(|context| answer(&node, &blocks, &terms, *context)).collect()
+        let node = self.node()?;
+        CONTEXTS_TOKENS.iter().map(|context| answer(&node, blocks, &terms, *context)).collect()
     }
 }
 
@@ -137,8 +115,10 @@ impl Column {
 ///
 /// # Errors
 /// None with the constants of this file.
-pub fn table(kv: Kv) -> Result<Vec<(Column, Vec<Answer>)>, Problems> {
-    COLUMNS.iter().map(|column| Ok((*column, column.answers(kv)?))).collect()
+pub fn table(dtype: KvDtype) -> Result<Vec<(Column, Vec<Answer>)>, Problems> {
+    let model = model()?;
+    let blocks = blocks(&model, dtype)?;
+    COLUMNS.iter().map(|column| Ok((*column, column.answers(&model, &blocks)?))).collect()
 }
 
 /// One buffer of the sweep.
@@ -157,7 +137,7 @@ pub struct Sweep {
 /// # Errors
 /// None with the constants of this file.
 pub fn sweep() -> Result<Vec<Sweep>, Problems> {
-    let (node, blocks) = (COLUMNS[0].node()?, glm_5_3_blocks(Kv::Fp8)?);
+    let (node, blocks) = (COLUMNS[0].node()?, blocks(&model()?, KvDtype::Fp8Raw)?);
     let context_tokens = 131_072;
     SWEEP_HOT_ROWS
         .iter()

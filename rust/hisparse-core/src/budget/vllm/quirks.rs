@@ -44,7 +44,8 @@ pub fn two_figures(allocation: &Allocation, max_model_len_tokens: u64) -> String
         "vLLM gives two figures for requests of {max_model_len_tokens} tokens: {:.1} is the maximum it logs, which takes \
          every request to hold its whole in-flight window of {DEFAULT_IN_FLIGHT_TOKENS} tokens on the GPU; {:.1} is \
          its steady state, where one request is being admitted and the others keep {ACTIVE_TAIL_PAGES} pages per \
-         group and read the rest from the host. The table counts every request as the latter do.",
+         group and read the rest from the host. The table counts every request at the cost of the latter, as the \
+         published calculator does.",
         allocation.concurrency.logged_maximum, allocation.concurrency.steady_state
     )
 }

@@ -1,0 +1,190 @@
+//! Requests that wait for room: first come, first served, within a priority.
+//!
+//! ```text
+//!   offer ──► nobody ahead and it fits? ──► lease
+//!                     │ no, and it may wait
+//!                     ▼
+//!   priority 5:  a  b          a is the head: while it waits for a busy pool, nobody behind it is served,
+//!   priority 0:  c  d  e       or a long request would starve behind short ones.
+//! ```
+//! One waiter is passed over without holding up the rest: one whose *own tenant* is at its quota. A newcomer overtakes
+//! only waiters of lower priority. Who may not wait and may not overtake is told what the head waits for.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::admit::Granted;
+use super::core::Ledger;
+use super::refusal::Refusal;
+use super::request::AdmitRequest;
+use crate::env::Moment;
+use crate::error::{Problem, Problems};
+use crate::limits::{MAX_WAIT, MAX_WAITERS};
+
+/// Names one waiting request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    place: Place,
+}
+
+/// Order of service: higher priority first, then order of arrival.
+type Place = (Reverse<i32>, u64);
+
+/// What an offer came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// It was granted at once.
+    Granted(Granted),
+    /// It waits; [`WaitQueue::serve`] or [`WaitQueue::cancel`] ends that.
+    Waiting(Ticket),
+}
+
+/// The end of a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Who waited.
+    pub ticket: Ticket,
+    /// What it got: a lease, or the refusal that stood when its time was over.
+    pub outcome: Result<Granted, Refusal>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    request: AdmitRequest,
+    until: Moment,
+    last: Refusal,
+}
+
+/// The requests that wait, at most [`MAX_WAITERS`] of them.
+#[derive(Debug, Default)]
+pub struct WaitQueue {
+    waiters: BTreeMap<Place, Waiter>,
+    deadlines: BTreeSet<(Moment, Place)>,
+    arrivals: u64,
+    /// The ledger's sequence at which every waiter was refused: until it changes, asking again is idle.
+    refused_at: Option<u64>,
+}
+
+impl WaitQueue {
+    /// Nobody waits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// When the next waiter's time is over.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.deadlines.first().map(|(until, _)| *until)
+    }
+
+    /// Grants a request if nobody of its priority or a higher one waits and it fits; else lets it wait up to `wait`.
+    ///
+    /// # Errors
+    /// Any refusal that time does not mend; with no time to wait, or a full queue, any refusal.
+    pub fn offer(
+        &mut self,
+        ledger: &mut Ledger,
+        request: AdmitRequest,
+        wait: Duration,
+        now: Moment,
+    ) -> Result<Offer, Refusal> {
+        if wait > MAX_WAIT {
+            let problem =
+                Problem::new("wait", format!("{wait:?}"), "must be in range", format!("give at most {MAX_WAIT:?}"));
+            return Err(Refusal::Malformed(Problems::one(problem)));
+        }
+        let ahead = self.blocking_ahead_of(request.priority);
+        let refusal = match ahead {
+            // Whoever is ahead waits for a busy pool. What the newcomer may still be told is what needs no room.
+            Some(pending) => match ledger.validate(&request, now) {
+                Ok(granted) if granted.repeated => return Ok(Offer::Granted(granted)),
+                Err(refusal) if !refusal.passes_with_time() => return Err(refusal),
+                Err(refusal) => refusal,
+                Ok(_) => pending,
+            },
+            None => match ledger.admit(&request, now) {
+                Ok(granted) => return Ok(Offer::Granted(granted)),
+                Err(refusal) if !refusal.passes_with_time() => return Err(refusal),
+                Err(refusal) => refusal,
+            },
+        };
+        if wait.is_zero() || self.waiters.len() as u64 >= MAX_WAITERS {
+            return Err(refusal);
+        }
+        self.arrivals += 1;
+        let place = (Reverse(request.priority), self.arrivals);
+        let until = now.saturating_add(wait);
+        self.deadlines.insert((until, place));
+        self.waiters.insert(place, Waiter { request, until, last: refusal });
+        Ok(Offer::Waiting(Ticket { place }))
+    }
+
+    /// Ends the waits that are over, and serves those behind them that fit now, in order. Call it after anything
+    /// that frees capacity, and when [`WaitQueue::next_deadline`] comes.
+    pub fn serve(&mut self, ledger: &mut Ledger, now: Moment) -> Vec<Served> {
+        let mut served = Vec::new();
+        while let Some((_, place)) = self.deadlines.first().copied().filter(|(until, _)| *until <= now) {
+            if let Some(waiter) = self.take(place) {
+                served.push(Served { ticket: Ticket { place }, outcome: Err(waiter.last) });
+                self.refused_at = None;
+            }
+        }
+        ledger.advance(now);
+        if self.refused_at == Some(ledger.sequence()) {
+            return served;
+        }
+        let mut from = None;
+        while let Some((place, waiter)) = self.next_after(from) {
+            from = Some(place);
+            match ledger.admit(&waiter.request, now) {
+                Err(refusal) if refusal.passes_with_time() => {
+                    let blocks = matches!(refusal, Refusal::PoolBusy { .. });
+                    waiter.last = refusal;
+                    if blocks {
+                        break;
+                    }
+                }
+                outcome => {
+                    self.take(place);
+                    served.push(Served { ticket: Ticket { place }, outcome });
+                }
+            }
+        }
+        self.refused_at = Some(ledger.sequence());
+        served
+    }
+
+    /// Ends a wait whose caller has gone. `false` if it was over already.
+    pub fn cancel(&mut self, ticket: Ticket) -> bool {
+        self.refused_at = None;
+        self.take(ticket.place).is_some()
+    }
+
+    /// What the first waiter ahead of such a newcomer waits for, passing over those at their quota.
+    fn blocking_ahead_of(&self, priority: i32) -> Option<Refusal> {
+        let ahead = self.waiters.range(..=(Reverse(priority), u64::MAX));
+        ahead.map(|(_, waiter)| &waiter.last).find(|last| matches!(last, Refusal::PoolBusy { .. })).cloned()
+    }
+
+    fn next_after(&mut self, from: Option<Place>) -> Option<(Place, &mut Waiter)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let start = from.map_or(Unbounded, Excluded);
+        self.waiters.range_mut((start, Unbounded)).next().map(|(place, waiter)| (*place, waiter))
+    }
+
+    fn take(&mut self, place: Place) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&place)?;
+        self.deadlines.remove(&(waiter.until, place));
+        Some(waiter)
+    }
+}

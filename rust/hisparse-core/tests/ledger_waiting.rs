@@ -1,0 +1,119 @@
+//! One behaviour of the wait queue per test.
+
+mod node;
+
+use std::time::Duration;
+
+use hisparse_core::ledger::{AdmitRequest, Amounts, Ledger, Offer, Pool, Refusal, TenantPolicy, Ticket, WaitQueue};
+use hisparse_core::limits::{MAX_WAIT, MAX_WAITERS};
+use node::{at, ledger};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn request(id: &str, tokens: u64, priority: i32) -> AdmitRequest {
+    AdmitRequest { priority, ..AdmitRequest::new(id, tokens, 0) }
+}
+
+fn wait(queue: &mut WaitQueue, node: &mut Ledger, request: AdmitRequest) -> Ticket {
+    match queue.offer(node, request, MINUTE, at(0)) {
+        Ok(Offer::Waiting(ticket)) => ticket,
+        other => panic!("expected a wait, got {other:?}"),
+    }
+}
+
+fn granted(queue: &mut WaitQueue, node: &mut Ledger, seconds: u64) -> Vec<String> {
+    let served = queue.serve(node, at(seconds)).into_iter();
+    served.filter_map(|served| Some(served.outcome.ok()?.lease.request_id.to_string())).collect()
+}
+
+#[test]
+fn the_head_holds_up_those_behind_it_and_nobody_overtakes() {
+    let (mut node, mut queue) = (ledger(10, 9), WaitQueue::new());
+    queue.offer(&mut node, request("first", 512, 0), MINUTE, at(0)).unwrap();
+    wait(&mut queue, &mut node, request("long", 384, 0));
+    wait(&mut queue, &mut node, request("short", 64, 0));
+    let newcomer = queue.offer(&mut node, request("impatient", 64, 0), Duration::ZERO, at(0)).unwrap_err();
+    assert_eq!(newcomer.binding(), Some("host_pages"));
+    assert_eq!(granted(&mut queue, &mut node, 1), [""; 0]);
+    node.release_request(&"first".into(), "", None, at(2));
+    assert_eq!(granted(&mut queue, &mut node, 2), ["long", "short"]);
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_may_overtake() {
+    let (mut node, mut queue) = (ledger(10, 9), WaitQueue::new());
+    queue.offer(&mut node, request("first", 512, 0), MINUTE, at(0)).unwrap();
+    wait(&mut queue, &mut node, request("low", 384, 0));
+    wait(&mut queue, &mut node, request("high", 640, 5));
+    assert!(matches!(queue.offer(&mut node, request("top", 64, 9), MINUTE, at(0)), Ok(Offer::Granted(_))));
+    node.release_request(&"first".into(), "", None, at(1));
+    assert_eq!(granted(&mut queue, &mut node, 1), [""; 0], "high needs all pages and holds up low");
+    node.release_request(&"top".into(), "", None, at(2));
+    assert_eq!(granted(&mut queue, &mut node, 2), ["high"]);
+}
+
+#[test]
+fn a_wait_ends_with_the_refusal_that_stood() {
+    let (mut node, mut queue) = (ledger(10, 9), WaitQueue::new());
+    let lease = node.admit(&request("first", 640, 0), at(0)).unwrap().lease;
+    node.renew(lease.id.unwrap(), None, node.epoch(), Some(Duration::from_secs(600)), at(0)).unwrap();
+    let ticket = wait(&mut queue, &mut node, request("late", 64, 0));
+    assert_eq!(queue.next_deadline(), Some(at(60)));
+    assert!(queue.serve(&mut node, at(59)).is_empty());
+    let served = queue.serve(&mut node, at(60));
+    let busy = Refusal::PoolBusy { pool: Pool::HostPages, asked: 1, available: 0 };
+    assert_eq!((served[0].ticket, &served[0].outcome), (ticket, &Err(busy)));
+    assert!(queue.is_empty() && queue.next_deadline().is_none());
+}
+
+#[test]
+fn one_at_its_own_quota_is_passed_over() {
+    let (mut node, mut queue) = (ledger(10, 9), WaitQueue::new());
+    let mut ceiling = Amounts::UNBOUNDED;
+    ceiling[Pool::Seats] = 1;
+    node.set_tenant_policy("one", TenantPolicy { ceiling, ..TenantPolicy::default() }).unwrap();
+    let of_one = |id| AdmitRequest { tenant: "one".into(), ..request(id, 64, 0) };
+    node.admit(&of_one("a"), at(0)).unwrap();
+    wait(&mut queue, &mut node, of_one("b"));
+    assert!(matches!(queue.offer(&mut node, request("other", 64, 0), MINUTE, at(0)), Ok(Offer::Granted(_))));
+    node.release_request(&"a".into(), "one", None, at(1));
+    assert_eq!(granted(&mut queue, &mut node, 1), ["b"]);
+}
+
+#[test]
+fn what_time_does_not_mend_is_refused_at_once() {
+    let (mut node, mut queue) = (ledger(10, 9), WaitQueue::new());
+    node.admit(&request("first", 640, 0), at(0)).unwrap();
+    wait(&mut queue, &mut node, request("waiter", 64, 0));
+    let never = queue.offer(&mut node, request("huge", 641, 0), MINUTE, at(0)).unwrap_err();
+    assert_eq!(never.reason(), Some("NEVER_FITS"));
+    let long = queue.offer(&mut node, request("r", 64, 0), MAX_WAIT + MINUTE, at(0)).unwrap_err();
+    assert!(matches!(long, Refusal::Malformed(_)));
+    node.set_draining(true);
+    let served = queue.serve(&mut node, at(1));
+    assert_eq!(served[0].outcome, Err(Refusal::Draining));
+}
+
+#[test]
+fn a_cancelled_wait_holds_nobody_up() {
+    let (mut node, mut queue) = (ledger(10, 9), WaitQueue::new());
+    node.admit(&request("first", 512, 0), at(0)).unwrap();
+    let ticket = wait(&mut queue, &mut node, request("long", 384, 0));
+    wait(&mut queue, &mut node, request("short", 64, 0));
+    assert!(granted(&mut queue, &mut node, 1).is_empty());
+    assert!(queue.cancel(ticket) && !queue.cancel(ticket));
+    assert_eq!(granted(&mut queue, &mut node, 1), ["short"]);
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let (mut node, mut queue) = (ledger(1, 9), WaitQueue::new());
+    node.admit(&request("first", 64, 0), at(0)).unwrap();
+    for n in 0..MAX_WAITERS {
+        wait(&mut queue, &mut node, request(&format!("w{n}"), 64, 0));
+    }
+    assert_eq!(
+        queue.offer(&mut node, request("one more", 64, 0), MINUTE, at(0)).unwrap_err().reason(),
+        Some("POOL_BUSY")
+    );
+}
