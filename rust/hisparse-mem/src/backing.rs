@@ -71,7 +71,7 @@ impl fmt::Display for Backing {
     }
 }
 
-#[cfg(all(test, not(miri)))] // Miri has no statvfs
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::root::fixture::Tree;

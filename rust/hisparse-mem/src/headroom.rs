@@ -239,6 +239,7 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, ..ProptestConfig::default() })]
         #[test]
         fn usable_is_never_zero_and_never_more_than_any_input(
             available: u64, limit: u64, used: u64, reclaimable: u64, room: u64, assumed: Option<u64>,

@@ -8,7 +8,8 @@
 //!                                └───────► machine ◄──┘               everything above, for `doctor`
 //!
 //!  memfd, state_dir ──► map ──► bind, populate ──► segment            a file, finished before it is handed out
-//!                        └──► view                                    the only way to its bytes
+//!                        └──► view                 │                  the only way to its bytes
+//!                             pin (device)         └──► pool ◄── scrub   all segments of one engine group
 //! ```
 //! This is the only crate with `unsafe`; each block says why it is needed and why it is sound.
 
@@ -24,8 +25,11 @@ pub mod memfd;
 pub mod meminfo;
 pub mod memlock;
 pub mod numa;
+pub mod pin;
+pub mod pool;
 pub mod populate;
 pub mod root;
+pub mod scrub;
 pub mod segment;
 pub mod shm;
 pub mod state_dir;

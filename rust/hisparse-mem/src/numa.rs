@@ -21,6 +21,13 @@ pub struct Node {
     pub allowed: bool,
 }
 
+impl Node {
+    /// Its CPUs, each by number.
+    pub fn cpu_numbers(&self) -> Vec<usize> {
+        id_list(&self.cpus).into_iter().filter_map(|cpu| usize::try_from(cpu).ok()).collect()
+    }
+}
+
 /// The nodes of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -83,8 +90,8 @@ fn read_node(root: &Root, id: u32, allowed: Option<&[u32]>) -> Option<Node> {
 
 /// The numbers of a kernel list, `0-2,5`; parts that are no numbers are left out.
 fn id_list(text: &str) -> Vec<u32> {
-    /// More nodes than any kernel is built for (`MAX_NUMNODES` is 1024).
-    const MOST: u32 = 4096;
+    /// More nodes, and more CPUs, than kernels are built for.
+    const MOST: u32 = 16_384;
     let mut ids = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -198,6 +198,18 @@ impl Generation<'_> {
         rustix::fs::openat(&self.dir.folder, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, OWNER_ONLY)
     }
 
+    /// Takes back the names given so far: the pool did not come about.
+    ///
+    /// # Errors
+    /// Where the folder cannot be listed or written.
+    pub(crate) fn withdraw(&self) -> Result<(), StateDirError> {
+        let of_this = |(name, generation): (String, u64)| (generation == self.number).then_some(name);
+        for name in self.dir.segments()?.into_iter().filter_map(of_this) {
+            rustix::fs::unlinkat(&self.dir.folder, name, AtFlags::empty()).map_err(self.dir.failed("sweep"))?;
+        }
+        Ok(())
+    }
+
     /// Gives a finished segment its name.
     pub(crate) fn publish(&self, file: BorrowedFd<'_>, index: usize) -> Result<(), Errno> {
         let open = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -74,6 +74,8 @@ pub struct Region {
     pub segment: usize,
     /// Where it begins there, in bytes.
     pub offset_bytes: u64,
+    /// Bytes of one row in one layer, without the space to the next.
+    pub row_bytes: u64,
     /// Rows of one page.
     pub page_rows: u64,
     /// From one page's start to the next, in bytes.
@@ -92,6 +94,8 @@ pub struct LayerView {
     pub segment: usize,
     /// Its first row there, in bytes.
     pub base_bytes: u64,
+    /// Bytes of one row.
+    pub row_bytes: u64,
     /// From one page's start to the next, in bytes.
     pub page_pitch_bytes: u64,
     /// From one row's start to the next, in bytes; 0 where a page is not row after row.
@@ -165,6 +169,7 @@ impl PoolLayout {
         Some(LayerView {
             segment: region.segment,
             base_bytes: region.offset_bytes + before * region.layer_pitch_bytes,
+            row_bytes: region.row_bytes,
             page_pitch_bytes: region.page_pitch_bytes,
             row_pitch_bytes: region.row_pitch_bytes,
             page_rows: region.page_rows,
@@ -248,6 +253,7 @@ impl PoolLayout {
             layers,
             segment,
             offset_bytes,
+            row_bytes: row.row_bytes(),
             page_rows,
             page_pitch_bytes,
             row_pitch_bytes,

@@ -1,0 +1,316 @@
+//! A host pool: every segment of a layout, made together or not at all.
+//!
+//! ```text
+//!  PoolLayout ─► headroom ─► backing 1: segment 0, 1, … n ─► HostPool
+//!                   │           └─ one fails: all are dropped ─► backing 2 … ─► the last error
+//!                   └─ too small: refused before anything is made
+//! ```
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hisparse_core::error::Problems;
+use hisparse_core::layout::pool::{Content, LayerView, PoolLayout};
+use hisparse_core::units::Bytes;
+
+use crate::backing::Backing;
+use crate::bind::Placement;
+use crate::finding::Finding;
+use crate::headroom::{Headroom, NoHeadroom};
+use crate::machine::{Machine, Room};
+use crate::populate::Workers;
+use crate::segment::{Recipe, Segment, SegmentError};
+use crate::state_dir::{Generation, StateDir, StateDirError};
+use crate::view::{OutOfRange, View, WritableView};
+
+/// How a pool shall be made.
+#[derive(Debug)]
+pub struct Wishes<'a> {
+    /// What its pages shall be; `None` tries the best kinds first.
+    pub backing: Option<Backing>,
+    /// Where each segment's pages come from, in turn; empty leaves it to the kernel.
+    pub placements: &'a [Placement],
+    /// Threads that make the pages.
+    pub workers: Workers,
+    /// Whether pages are locked.
+    pub lock: bool,
+    /// The folder that its segments are files in.
+    pub state_dir: Option<&'a StateDir>,
+    /// Stands in for what the machine says about its memory.
+    pub assume_memory: Option<Bytes>,
+}
+
+impl Default for Wishes<'_> {
+    fn default() -> Self {
+        let workers = Workers::of_this_machine();
+        Self { backing: None, placements: &[], workers, lock: false, state_dir: None, assume_memory: None }
+    }
+}
+
+/// How far populating is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes whose pages are made.
+    pub made_bytes: u64,
+    /// All of them.
+    pub total_bytes: u64,
+}
+
+/// Why there is no pool. Nothing is left of the attempt.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolError {
+    /// It does not fit; nothing was tried.
+    #[error("{0}")]
+    TooLarge(Problems),
+    /// A segment could not be made.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+}
+
+/// Why a row could not be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// The pool holds no such layer, page or row, or a page of it is not row after row.
+    #[error("the pool has no row {row} in page {page} of layer {layer} ({content:?})")]
+    NoSuchRow {
+        /// Main KV or index keys.
+        content: Content,
+        /// Layer asked for.
+        layer: usize,
+        /// Page asked for.
+        page: u64,
+        /// Row asked for.
+        row: u64,
+    },
+    /// The buffer is not as long as a row.
+    #[error("a row has {row_bytes} bytes, the buffer {buffer_bytes}")]
+    Length {
+        /// Bytes of a row.
+        row_bytes: u64,
+        /// Bytes of the buffer.
+        buffer_bytes: u64,
+    },
+    /// The layout and the segments do not fit each other.
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
+}
+
+/// All segments of one engine group.
+pub struct HostPool {
+    layout: PoolLayout,
+    segments: Vec<Segment>,
+    declined: Vec<SegmentError>,
+}
+
+impl fmt::Debug for HostPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostPool")
+            .field("pages", &self.layout.pages())
+            .field("segments", &self.segments)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HostPool {
+    /// Makes the segments of `layout` on `machine`; `report` hears of progress from several threads.
+    ///
+    /// # Errors
+    /// What does not fit, or the step that failed with the last kind of pages tried; nothing is left behind.
+    pub fn create(
+        layout: PoolLayout,
+        wishes: &Wishes<'_>,
+        machine: &Machine,
+        report: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Self, PoolError> {
+        let total: u64 = layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let order = match (wishes.state_dir, wishes.backing) {
+            (Some(_), _) => vec![Backing::File],
+            (None, Some(backing)) => vec![backing],
+            (None, None) => Backing::order(machine, layout.segment_bytes()),
+        };
+        let generation = wishes.state_dir.map(StateDir::new_generation).transpose()?;
+        let mut declined = Vec::new();
+        let mut refused = None;
+        for backing in order {
+            if let Err(problems) = check_room(backing, total, wishes, machine) {
+                refused = Some(PoolError::TooLarge(problems));
+                continue;
+            }
+            match make_segments(&layout, backing, wishes, machine, generation.as_ref(), report) {
+                Ok(segments) => return Ok(Self { layout, segments, declined }),
+                Err(error) => {
+                    declined.push(error);
+                    refused = Some(PoolError::Segment(error));
+                }
+            }
+        }
+        if let Some(generation) = &generation {
+            generation.withdraw()?;
+        }
+        // The order is never empty, so a refusal was noted; an empty one would have nothing to report.
+        Err(refused.unwrap_or(PoolError::TooLarge(Problems::new())))
+    }
+
+    /// Where everything lies.
+    pub const fn layout(&self) -> &PoolLayout {
+        &self.layout
+    }
+
+    /// The segments in the layout's order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Kinds of pages that were tried before and could not be had.
+    pub fn declined(&self) -> &[SegmentError] {
+        &self.declined
+    }
+
+    /// Copies one row out.
+    ///
+    /// # Errors
+    /// See [`RowError`].
+    pub fn read_row(
+        &self,
+        content: Content,
+        layer: usize,
+        page: u64,
+        row: u64,
+        into: &mut [u8],
+    ) -> Result<(), RowError> {
+        let (segment, at) = self.locate(content, layer, page, row, into.len())?;
+        Ok(segment.view().read(at, into)?)
+    }
+
+    /// Copies one row in.
+    ///
+    /// # Errors
+    /// See [`RowError`].
+    pub fn write_row(&self, content: Content, layer: usize, page: u64, row: u64, from: &[u8]) -> Result<(), RowError> {
+        let (segment, at) = self.locate(content, layer, page, row, from.len())?;
+        let view = segment.writable().ok_or(RowError::NoSuchRow { content, layer, page, row })?;
+        Ok(view.write(at, from)?)
+    }
+
+    /// Makes every byte of `pages` zero, in all layers and in the index keys.
+    pub fn zero_pages(&self, pages: Range<u64>) {
+        self.for_each(pages, |segment, range| {
+            if let Some(view) = segment.writable().and_then(|view| part_of(&view, &range)) {
+                view.zero();
+            }
+        });
+    }
+
+    /// Whether every byte of `pages` is zero: the proof that nothing of a tenant is left.
+    pub fn pages_are_zero(&self, pages: Range<u64>) -> bool {
+        let mut zero = true;
+        self.for_each(pages, |segment, range| {
+            let view = segment.view();
+            zero &= view.sub(range.start, range.end - range.start).is_ok_and(|view: View<'_>| view.is_zero());
+        });
+        zero
+    }
+
+    fn for_each(&self, pages: Range<u64>, mut visit: impl FnMut(&Segment, Range<u64>)) {
+        for (index, range) in self.layout.ranges_of(pages) {
+            if let Some(segment) = self.segments.get(index) {
+                visit(segment, range);
+            }
+        }
+    }
+
+    fn locate(
+        &self,
+        content: Content,
+        layer: usize,
+        page: u64,
+        row: u64,
+        buffer: usize,
+    ) -> Result<(&Segment, u64), RowError> {
+        let missing = RowError::NoSuchRow { content, layer, page, row };
+        let view: LayerView = self.layout.layer(content, layer).ok_or(missing)?;
+        let buffer_bytes = buffer as u64;
+        if buffer_bytes != view.row_bytes {
+            return Err(RowError::Length { row_bytes: view.row_bytes, buffer_bytes });
+        }
+        let at = view.row_bytes_at(page, row).filter(|_| page < self.layout.pages()).ok_or(missing)?;
+        Ok((self.segments.get(view.segment).ok_or(missing)?, at))
+    }
+}
+
+fn part_of<'m>(view: &WritableView<'m>, range: &Range<u64>) -> Option<WritableView<'m>> {
+    view.sub(range.start, range.end - range.start).ok()
+}
+
+/// Whether `total` bytes of this kind of pages are there.
+fn check_room(backing: Backing, total: u64, wishes: &Wishes<'_>, machine: &Machine) -> Result<(), Problems> {
+    const FIELD: &str = "--host-pool";
+    let wanted = Bytes::new(total);
+    let check = |room: Result<Headroom, NoHeadroom>| match room {
+        Ok(room) => room.check(FIELD, wanted),
+        Err(none) => Err(Problems::one(none.problem(FIELD, wanted))),
+    };
+    match (backing, wishes.state_dir) {
+        (Backing::Hugetlb { page_bytes }, _) => check(machine.headroom_in_hugepages(page_bytes)),
+        (Backing::File, Some(dir)) => check(machine.headroom_in(dir.path(), wishes.assume_memory)),
+        _ => check(match &machine.headroom {
+            Room::Some(room) => Ok(room.clone()),
+            Room::None(none) => Err(none.clone()),
+        }),
+    }
+}
+
+fn make_segments(
+    layout: &PoolLayout,
+    backing: Backing,
+    wishes: &Wishes<'_>,
+    machine: &Machine,
+    generation: Option<&Generation<'_>>,
+    report: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Segment>, SegmentError> {
+    let granule = backing.granule_bytes();
+    let total_bytes =
+        layout.segment_bytes().iter().fold(0_u64, |sum, bytes| sum.saturating_add(bytes.next_multiple_of(granule)));
+    let made = AtomicU64::new(0);
+    let on_chunk = |bytes: u64| {
+        let made_bytes = made.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        report(Progress { made_bytes, total_bytes });
+    };
+    let place = |index: usize| match wishes.placements.len() {
+        0 => Placement::Anywhere,
+        count => wishes.placements[index % count],
+    };
+    let sizes = layout.segment_bytes().iter().enumerate();
+    sizes
+        .map(|(index, bytes)| {
+            let placement = place(index);
+            let recipe = Recipe {
+                index,
+                bytes: *bytes,
+                backing,
+                placement,
+                node_cpus: &cpus_of(machine, placement),
+                workers: &wishes.workers,
+                lock: wishes.lock,
+                generation,
+            };
+            Segment::create(&recipe, &on_chunk)
+        })
+        .collect()
+}
+
+/// CPUs of the node a placement names; none where it names none or the node is not known.
+fn cpus_of(machine: &Machine, placement: Placement) -> Vec<usize> {
+    let (Placement::Prefer(id) | Placement::Bind(id)) = placement else { return Vec::new() };
+    let Finding::Known(nodes) = &machine.numa.nodes else { return Vec::new() };
+    nodes.iter().find(|node| node.id == id).map(crate::numa::Node::cpu_numbers).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::heap as small_pool;
