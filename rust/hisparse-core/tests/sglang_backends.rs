@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::shared;
-use hisparse_core::backends::{names, sglang};
+use hisparse_core::backends::{sglang, use_one_of};
 use hisparse_core::error::Problems;
 use hisparse_core::model::Model;
 use hisparse_core::model::presets::preset;
@@ -120,7 +120,7 @@ fn every_vector_of_the_bare_list_is_reproduced() {
         } else {
             let problem = validation.problems.iter().next().unwrap();
             assert_eq!(Some(problem.rule.as_str()), rule_of(expected["meaning"].as_str().unwrap()), "{inputs}");
-            let all = format!("use one of {}", names(&sglang::allowed(platform, kv_dtype)));
+            let all = use_one_of(&sglang::allowed(platform, kv_dtype));
             assert_eq!(problem.remedy, all, "{inputs}");
         }
         seen += 1;

@@ -1,6 +1,6 @@
 //! Whether a named backend may be used, and if not, why and what may.
 
-use super::{Backend, Situation, TABLE, names};
+use super::{Backend, Situation, TABLE, use_one_of};
 use crate::error::Problem;
 use crate::input::nearest;
 use crate::platform::KvDtype;
@@ -33,7 +33,7 @@ pub fn check(name: &str, here: &Situation) -> Result<Backend, Problem> {
 fn what_instead(here: &Situation) -> String {
     let accepted = allowed(here);
     if !accepted.is_empty() {
-        return format!("use one of {}", names(&accepted));
+        return use_one_of(&accepted);
     }
     let dtypes: Vec<_> = KvDtype::ALL
         .iter()

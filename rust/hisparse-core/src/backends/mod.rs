@@ -96,7 +96,9 @@ pub const fn auto_kv_dtype(platform: Platform, sm: u64) -> KvDtype {
     }
 }
 
-/// Names in the order given, with commas, for messages.
-pub fn names(backends: &[Backend]) -> String {
-    backends.iter().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")
+/// The remedy that offers these backends.
+pub fn use_one_of(backends: &[Backend]) -> String {
+    let names: Vec<_> = backends.iter().map(|backend| backend.name()).collect();
+    let one_of = if names.len() > 1 { "one of " } else { "" };
+    format!("use {one_of}{}", names.join(", "))
 }

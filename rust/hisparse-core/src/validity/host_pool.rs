@@ -43,12 +43,14 @@ pub(super) fn holds_longest(request: &ValidateRequest, model: &Model, kv_dtype: 
     if needed.is_some_and(|needed| needed <= pool) {
         return None;
     }
-    let needed =
-        needed.map_or_else(|| "more bytes than 64 bits count".to_owned(), |bytes| show_size(Bytes::new(bytes)));
+    let (size, remedy) = match needed {
+        Some(bytes) => (show_size(Bytes::new(bytes)), format!("give {bytes} bytes or more")),
+        None => ("more bytes than 64 bits count".to_owned(), "use a model with a shorter context".to_owned()),
+    };
     Some(Problem::new(
         flag("host_pool"),
         show_size(Bytes::new(pool)),
-        format!("must hold one longest request: {longest_tokens} tokens need {needed}"),
-        format!("use {needed} or more, or --context N where no request is longer than N tokens"),
+        format!("must hold one longest request: {longest_tokens} tokens need {size}"),
+        format!("{remedy}, or --context N where no request is longer than N tokens"),
     ))
 }

@@ -152,7 +152,7 @@ impl Native<'_> {
             format!("{} {backend} is for GLM alone, and no model was given.", here.phase.flag())
         } else {
             format!(
-                "{} {backend}: its published builds carry no code for SM{}; left out, it would be {instead}.",
+                "{} {backend}: its published builds carry no code for SM{}; native's own choice is {instead}.",
                 here.phase.flag(),
                 here.sm
             )

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::request::{AUTO, ValidateRequest};
 use super::{Outcome, Resolved, native};
 use crate::backends::sglang::{allowed, default_of_list, is_sm12x_glm, known_kv_dtype, resolve};
-use crate::backends::{Backend, Phase, has_choice, names};
+use crate::backends::{Backend, Phase, has_choice, use_one_of};
 use crate::budget::read::flag;
 use crate::error::{Problem, Problems};
 use crate::hisparse_config::{FIELD, upstream};
@@ -174,7 +174,7 @@ impl Startup<'_> {
     }
 
     fn refuse_backend(&mut self, phase: Phase, rule: &str, platform: Platform, kv_dtype: Option<KvDtype>) {
-        let remedy = format!("use one of {}", names(&allowed(platform, kv_dtype)));
+        let remedy = use_one_of(&allowed(platform, kv_dtype));
         let name = self.request.backend(phase).unwrap_or_default();
         self.problems.push(Problem::new(phase.flag(), name, rule, remedy));
     }
@@ -255,6 +255,8 @@ fn warn_where_native_differs(
         decode_backend: resolved.decode_backend.map(|backend| backend.name().to_owned()),
         disable_radix_cache: None,
         enable_mixed_chunk: false,
+        page_tokens: None,     // said by `startup_notes`
+        host_pool_bytes: None, // SGLang's pool follows from the ratio
         ..request.clone()
     };
     let (_, problems, doubts) = native::validate(&settled, model);
