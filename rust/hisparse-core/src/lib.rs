@@ -24,6 +24,7 @@ pub mod model;
 pub mod pages;
 pub mod platform;
 pub mod ratio;
+pub mod replay;
 pub mod size;
 pub mod units;
 pub mod validity;

@@ -149,3 +149,24 @@ pub const RECLAIM_WINDOW: Duration = Duration::from_secs(120);
 /// Largest segment of a host pool, in bytes (64 GiB): one registration of 512 GiB and more fails, and the driver's lock
 /// is held for as long as one takes.
 pub const MAX_SEGMENT_BYTES: u64 = 64 << 30;
+
+/// Longest a replayed request waits for room, unless told otherwise.
+pub const REPLAY_MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Time a replayed request takes for one token, unless told otherwise.
+pub const REPLAY_DECODE: Duration = Duration::from_millis(50);
+
+/// Tokens a second that a replayed request prefills, unless told otherwise.
+pub const REPLAY_PREFILL_TPS: u64 = 20_000;
+
+/// Fastest prefill a replay accepts, in tokens a second.
+pub const MAX_PREFILL_TOKENS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Samples of a replay's timeline, over the arrivals of its trace.
+pub const REPLAY_SAMPLES: u64 = 720;
+
+/// Latest arrival in a trace, in milliseconds (a year).
+pub const MAX_TRACE_MS: u64 = 366 * 86_400_000;
+
+/// Problems of a trace that are shown before the rest goes unread.
+pub const MAX_TRACE_PROBLEMS: usize = 20;

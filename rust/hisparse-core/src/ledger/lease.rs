@@ -26,6 +26,9 @@ use crate::units::Tokens;
 pub struct Epoch(u64);
 
 impl Epoch {
+    /// The epoch of a pool that was never restarted.
+    pub const FIRST: Self = Self(1);
+
     /// Epochs fit the upper bits of a [`LeaseId`].
     pub const MAX: u64 = (1 << (64 - LeaseId::SERIAL_BITS)) - 1;
 

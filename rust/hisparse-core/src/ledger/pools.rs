@@ -137,7 +137,7 @@ impl NodeCapacity {
     }
 
     /// What a request of `tokens` tokens takes when no page of it is shared.
-    pub(super) fn demand(&self, tokens: Tokens) -> Amounts {
+    pub(crate) fn demand(&self, tokens: Tokens) -> Amounts {
         let pages = tokens.to_pages(self.page_tokens).get();
         let mut demand = Amounts::ZERO;
         demand[Pool::HostPages] = pages;
