@@ -3,7 +3,7 @@
 //! ```text
 //!  conservation      free + reserved + committed + evictable + scrubbing + quarantined = total, per pool
 //!  owners            a page belongs to one lease, or is shared, or free, or being zeroed: never two of these
-//!  holders           a shared page has as many holders as leases that hold it; none means it is on the LRU list
+//!  holders           a shared page has as many holders as leases that hold it; none means it is warm or cold
 //!  coalesced         no two free runs of one kind touch
 //!  books             what the books carry is what the leases have
 //!  floors            what is set aside is the unused part of all floors
@@ -69,7 +69,7 @@ fn owners(ledger: &Ledger, sealed: &BTreeMap<u32, u32>) -> Result<(), Violation>
             claim(page, "free")?;
         }
     }
-    for page in sealed.keys() {
+    for page in sealed.keys().filter(|page| !ledger.pages().is_cold(**page)) {
         claim(*page, "sealed")?;
     }
     for record in ledger.records() {
@@ -97,11 +97,12 @@ fn holders(ledger: &Ledger, sealed: &BTreeMap<u32, u32>) -> Result<(), Violation
     }
     holds("holders", counted == *sealed, || format!("carried {sealed:?}, counted {counted:?}"))?;
     let unheld: Vec<u32> = sealed.iter().filter(|(_, holders)| **holders == 0).map(|(page, _)| *page).collect();
-    let mut listed: Vec<u32> = ledger.pages().evictable_pages().collect();
+    let cold = sealed.keys().copied().filter(|page| ledger.pages().is_cold(*page));
+    let mut listed: Vec<u32> = ledger.pages().warm_pages().chain(cold).collect();
     listed.sort_unstable();
     let evictable = ledger.pages().counts().evictable;
     holds("holders", listed == unheld && evictable == unheld.len() as u64, || {
-        format!("unheld {unheld:?}, on the LRU lists {listed:?}, counted {evictable}")
+        format!("unheld {unheld:?}, warm or cold {listed:?}, counted {evictable}")
     })
 }
 
@@ -114,9 +115,11 @@ fn coalesced(ledger: &Ledger) -> Result<(), Violation> {
             format!("{left:?} of kind {left_kind} and {right:?} of kind {right_kind}")
         })?;
     }
-    let free: u64 = runs.iter().map(|(run, _)| u64::from(run.pages)).sum();
+    let in_runs: u64 = runs.iter().map(|(run, _)| u64::from(run.pages)).sum();
+    let cold = runs.iter().flat_map(|(run, _)| run.start..run.end()).filter(|page| ledger.pages().is_cold(*page));
+    let free = in_runs - cold.count() as u64;
     let counts = ledger.pages().counts();
-    holds("coalesced", free == counts.free, || format!("runs hold {free} pages, counted {}", counts.free))
+    holds("coalesced", free == counts.free, || format!("runs hold {free} free pages, counted {}", counts.free))
 }
 
 /// The books carry what the leases have (control-plane rule 1).

@@ -8,6 +8,7 @@ use hisparse_core::ledger::{
     AdmitRequest, Amounts, CommitBy, Epoch, LeaseState, Ledger, LedgerConfig, Length, Limit, NodeCapacity, Pool,
     Refusal, Released, SessionId, TenantPolicy, WindowCapacity,
 };
+use hisparse_core::pages::Isolation;
 use hisparse_core::units::Tokens;
 use node::{at, first_epoch, ledger, ledger_of};
 
@@ -304,7 +305,7 @@ fn a_page_that_changes_tenant_is_scrubbed_first() {
 #[test]
 fn a_published_prefix_is_shared_kept_and_evicted_from_its_end() {
     let capacity = NodeCapacity { indexer_tokens: Tokens::new(1_024), ..NodeCapacity::of_host_pages(6, 6) };
-    let mut node = ledger_of(LedgerConfig::new(capacity));
+    let mut node = ledger_of(LedgerConfig { isolation: Isolation::Shared, ..LedgerConfig::new(capacity) });
     let hashes: Vec<[u8; 32]> = (1..=4_u8).map(|byte| [byte; 32]).collect();
     let with_prefix = |id: &str, tokens| AdmitRequest { prefix_hashes: hashes.clone(), ..request(id, tokens) };
     let first = node.admit(&with_prefix("a", 256), at(0)).unwrap().lease;

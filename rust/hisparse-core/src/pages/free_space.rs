@@ -13,6 +13,7 @@
 
 use super::bins::{Bins, Links};
 use super::extent::{Extent, Extents};
+use super::starts::Starts;
 
 /// Who last used a free page: 0 for nobody since it was zeroed.
 pub(super) type Kind = u16;
@@ -25,6 +26,7 @@ pub(super) struct FreeSpace {
     links: Links,
     /// Kind of a run, at its first and its last page.
     kind: Vec<Kind>,
+    starts: Starts,
     bins: Vec<Bins>,
     pages: u64,
 }
@@ -32,8 +34,13 @@ pub(super) struct FreeSpace {
 impl FreeSpace {
     /// A pool whose every page is free and clean.
     pub(super) fn new(pages: u32) -> Self {
-        let mut space =
-            Self { links: Links::new(pages), kind: vec![CLEAN; pages as usize], bins: vec![Bins::new()], pages: 0 };
+        let mut space = Self {
+            links: Links::new(pages),
+            kind: vec![CLEAN; pages as usize],
+            starts: Starts::new(pages),
+            bins: vec![Bins::new()],
+            pages: 0,
+        };
         space.free(Extent::new(0, pages), CLEAN);
         space
     }
@@ -73,10 +80,10 @@ impl FreeSpace {
         Some((self.links.run[start as usize], start))
     }
 
-    /// Gives back a run; it joins free neighbours of its kind.
-    pub(super) fn free(&mut self, extent: Extent, kind: Kind) {
+    /// Gives back a run; it joins free neighbours of its kind. Returns the length of the run it is now part of.
+    pub(super) fn free(&mut self, extent: Extent, kind: Kind) -> u32 {
         if extent.pages == 0 {
-            return;
+            return 0;
         }
         let (mut start, mut end) = (extent.start, extent.end());
         if start > 0 && self.links.run[start as usize - 1] != 0 && self.kind[start as usize - 1] == kind {
@@ -91,6 +98,7 @@ impl FreeSpace {
             end += after;
         }
         self.insert(start, end - start, kind);
+        end - start
     }
 
     /// Takes `pages` pages that `kind` may be handed, in as few runs as there can be, appending them to `taken`.
@@ -131,6 +139,25 @@ impl FreeSpace {
             at = cut.end();
         }
         pages - left
+    }
+
+    /// Takes one page out of the free run that it lies in.
+    pub(super) fn claim(&mut self, page: u32) {
+        let start = self.starts.at_or_before(page).expect("the page lies in a free run, and runs have starts");
+        let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        debug_assert!(page < start + length, "page {page} is not free");
+        self.remove(start);
+        if page > start {
+            self.insert(start, page - start, kind);
+        }
+        if page + 1 < start + length {
+            self.insert(page + 1, start + length - page - 1, kind);
+        }
+    }
+
+    /// Whether a run that `kind` may be handed holds `pages` pages.
+    pub(super) fn has_run(&self, pages: u32, kind: Kind) -> bool {
+        self.fit(pages, kind).is_some()
     }
 
     /// Takes a longest run of any kind but clean and `but`, cut to `pages`: what must be scrubbed for that tenant.
@@ -184,12 +211,14 @@ impl FreeSpace {
             self.links.run[end as usize] = length;
             self.kind[end as usize] = kind;
         }
+        self.starts.set(start);
         self.bins[usize::from(kind)].insert(&mut self.links, start);
         self.pages += u64::from(length);
     }
 
     fn remove(&mut self, start: u32) {
         let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        self.starts.clear(start);
         self.bins[usize::from(kind)].remove(&mut self.links, start);
         self.links.run[start as usize] = 0;
         self.links.run[(start + length - 1) as usize] = 0;

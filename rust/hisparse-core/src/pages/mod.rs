@@ -11,6 +11,7 @@ mod free_space;
 mod pool;
 mod prefix;
 pub(crate) mod seeded;
+mod starts;
 
 pub use extent::{Extent, Extents};
 pub use pool::{Hits, Isolation, PageCounts, PagePool, ScrubJob};

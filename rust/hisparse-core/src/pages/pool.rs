@@ -5,8 +5,8 @@
 //!      free ───────────────────────► private ───────────────────► held (sealed, shared)
 //!       ▲ ▲                             │                            │    ▲
 //!       │ └───────── give_back ─────────┘                   give_back│    │pin
-//!       │   evict (when room is short)                               ▼    │
-//!       └──────────────────────────────────────────────────────── evictable
+//!       │   taken by another lease                                   ▼    │
+//!       └─────────────────────────────────────────────────────── evictable (warm, then cold)
 //!       ▲                            start_scrub
 //!       └── scrubbed ── scrubbing ◄────────────── free pages that hold another tenant's bytes
 //! ```
@@ -22,6 +22,7 @@ use super::extent::{Extent, Extents};
 use super::free_space::{CLEAN, FreeSpace, Kind};
 use super::prefix::{PageHash, PrefixIndex, TenantIndex};
 use crate::env::Entropy;
+use crate::limits::{MAX_CHILLED_FOR_A_RUN, STOCK_SHARE};
 
 /// Whether pages are zeroed before another tenant gets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -110,7 +111,7 @@ impl PagePool {
     /// Pages in each state.
     pub const fn counts(&self) -> PageCounts {
         PageCounts {
-            free: self.free.pages(),
+            free: self.free.pages() - self.prefix.cold(),
             private: self.private,
             held: self.prefix.held(),
             evictable: self.prefix.evictable(),
@@ -123,17 +124,17 @@ impl PagePool {
     pub(crate) fn obtainable(&self, tenant: Option<TenantIndex>) -> u64 {
         match (tenant, self.isolation) {
             (None, Isolation::Scrub) => self.free.usable_by(CLEAN),
-            (None, Isolation::Shared) => self.free.usable_by(CLEAN) + self.prefix.evictable_of(CLEAN),
+            (None, Isolation::Shared) => self.free.usable_by(CLEAN) + self.prefix.warm_of(CLEAN),
             (Some(tenant), _) => {
                 let kind = self.kind_of(tenant);
-                self.free.usable_by(kind) + self.prefix.evictable_of(kind)
+                self.free.usable_by(kind) + self.prefix.warm_of(kind)
             }
         }
     }
 
     /// Pages that would be this tenant's if every other tenant's unheld page were scrubbed for it.
     pub(crate) fn obtainable_after_scrub(&self) -> u64 {
-        self.free.pages() + self.prefix.evictable() + self.scrubbing
+        self.free.pages() + self.prefix.evictable() - self.prefix.cold() + self.scrubbing
     }
 
     /// Length of the longest free run, over all tenants' pages.
@@ -156,7 +157,7 @@ impl PagePool {
         match self.isolation {
             Isolation::Scrub => {
                 let kind = self.kind_of(tenant);
-                self.free.pages_of(kind) + self.prefix.evictable_of(kind)
+                self.free.pages_of(kind) + self.prefix.warm_of(kind)
             }
             // Kinds do not tell tenants apart here: any cached page may be this tenant's.
             Isolation::Shared => self.prefix.evictable(),
@@ -179,7 +180,9 @@ impl PagePool {
         let mut pinned = Extents::new();
         for hash in hashes.iter().take(pages as usize) {
             let Some((page, _)) = self.prefix.find(tenant, hash) else { break };
-            self.prefix.hold(page);
+            if self.prefix.hold(page) {
+                self.free.claim(page);
+            }
             pinned.push(Extent::new(page, 1));
         }
         pinned
@@ -193,18 +196,59 @@ impl PagePool {
         if u64::from(pages) > self.obtainable(Some(tenant)) {
             return false;
         }
-        while self.free.usable_by(kind) < u64::from(pages) {
-            let page = self.prefix.evict_oldest(kind).expect("obtainable counts pages that are on the LRU list");
-            self.free.free(Extent::new(page, 1), kind);
-        }
+        let mut taken = Extents::new();
         let in_place = match pages_of_lease.last() {
-            Some(last) => self.free.take_at(last.end(), pages, kind, pages_of_lease),
+            Some(last) => self.free.take_at(last.end(), pages, kind, &mut taken),
             None => 0,
         };
-        let taken = self.free.take(pages - in_place, kind, room, pages_of_lease);
-        debug_assert!(taken, "the count above said there are enough");
+        self.make_room(pages - in_place, kind);
+        let enough = self.free.take(pages - in_place, kind, room, &mut taken);
+        debug_assert!(enough, "the count above said there are enough");
+        self.forget_cached(&taken);
+        pages_of_lease.append(&taken);
         self.private += u64::from(pages);
+        self.restock(pages, kind);
         true
+    }
+
+    /// Chills cached pages, oldest first, until there are `pages` free ones, and in one run where that takes no more
+    /// work and no more cold pages than `limits.rs` allows: contiguity is worth the older part of the cache, and the
+    /// younger part is spared.
+    fn make_room(&mut self, pages: u32, kind: Kind) {
+        if pages == 0 || self.free.has_run(pages, kind) {
+            return;
+        }
+        let wanted = u64::from(pages);
+        let mut work_left = MAX_CHILLED_FOR_A_RUN;
+        let mut run = 0;
+        while self.free.usable_by(kind) < wanted || run < pages && work_left > 0 {
+            let Some(page) = self.prefix.chill_oldest(kind) else { break };
+            run = self.free.free(Extent::new(page, 1), kind);
+            work_left = work_left.saturating_sub(1);
+        }
+    }
+
+    /// Keeps a stock of pages that can be taken, so that a search for a run has something to choose from: chills the
+    /// oldest cached pages while the stock is low, a bounded number for each page that has changed hands.
+    fn restock(&mut self, changed_hands: u32, kind: Kind) {
+        let stock = u64::from(self.total) / STOCK_SHARE;
+        for _ in 0..changed_hands.saturating_mul(2) {
+            if self.free.usable_by(kind) >= stock {
+                break;
+            }
+            let Some(page) = self.prefix.chill_oldest(kind) else { break };
+            self.free.free(Extent::new(page, 1), kind);
+        }
+    }
+
+    /// Pages that leave the free space lose what was cached in them.
+    fn forget_cached(&mut self, taken: &Extents) {
+        for page in taken.page_numbers() {
+            if self.prefix.cold() == 0 {
+                break;
+            }
+            self.prefix.forget(page);
+        }
     }
 
     /// Seals one of a lease's private pages under its hash. `false` when that prefix is in the index already, or the
@@ -234,6 +278,9 @@ impl PagePool {
         }
         for page in shared.page_numbers().rev() {
             self.prefix.let_go(page);
+        }
+        if published || !shared.is_empty() {
+            self.restock(shared.pages() + own.pages(), kind);
         }
     }
 
@@ -266,11 +313,12 @@ impl PagePool {
         while left > 0 {
             let run = match self.free.take_foreign(left, kind) {
                 Some(run) => run,
-                None => match self.prefix.oldest_foreign(kind).and_then(|other| self.prefix.evict_oldest(other)) {
+                None => match self.prefix.oldest_foreign(kind).and_then(|other| self.prefix.chill_oldest(other)) {
                     Some(page) => Extent::new(page, 1),
                     None => break,
                 },
             };
+            self.forget_cached(&Extents::from_iter([run]));
             left -= run.pages;
             match self.scrub_queue.back_mut() {
                 Some(last) if run.end() == last.start => *last = Extent::new(run.start, last.pages + run.pages),
@@ -318,7 +366,12 @@ impl PagePool {
     }
 
     /// Pages on the LRU lists, for checks.
-    pub(crate) fn evictable_pages(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn warm_pages(&self) -> impl Iterator<Item = u32> + '_ {
         self.prefix.walk_lru()
+    }
+
+    /// Whether a sealed page lies in the free space, for checks.
+    pub(crate) fn is_cold(&self, page: u32) -> bool {
+        self.prefix.is_cold(page)
     }
 }

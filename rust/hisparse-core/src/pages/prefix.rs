@@ -1,10 +1,14 @@
 //! The prefix index: sealed pages by content hash, shared by reference count, the unreferenced ones in LRU order.
 //!
 //! ```text
-//!  (tenant, hash) ──► seal ──► page          holders > 0: held      one seal, one page, any number of leases
-//!                      │                     holders = 0: evictable
-//!                      └── LRU list of its kind:  oldest ⇄ … ⇄ newest
+//!  (tenant, hash) ──► seal ──► page         holders > 0: held       one seal, one page, any number of leases
+//!                      │                    holders = 0: evictable, and then
+//!                      ├── warm: on the LRU list of its kind,  oldest ⇄ … ⇄ newest
+//!                      └── cold: lies in the free space, and is a hit until its page is taken
 //! ```
+//! Pages leave the LRU list for the cold ones in order of age, and the allocator then takes those that make the
+//! longest runs: eviction by age alone would give a request hundreds of scattered pages.
+//!
 //! Hashes are chained: the hash of page *i* covers pages 0 to *i*, so a match counts only from the first page on.
 //! They are keyed per tenant, and a match never crosses tenants. The deepest page of a released chain is the oldest,
 //! so that a chain shrinks from its end.
@@ -38,6 +42,7 @@ struct Seal {
     turn: u64,
     tenant: TenantIndex,
     kind: Kind,
+    cold: bool,
 }
 
 /// Unreferenced pages of one kind, oldest first.
@@ -59,7 +64,8 @@ pub(super) struct PrefixIndex {
     lru: Vec<Lru>,
     turn: u64,
     held: u64,
-    evictable: u64,
+    warm: u64,
+    cold: u64,
 }
 
 impl PrefixIndex {
@@ -73,7 +79,8 @@ impl PrefixIndex {
             lru: Vec::new(),
             turn: 0,
             held: 0,
-            evictable: 0,
+            warm: 0,
+            cold: 0,
         }
     }
 
@@ -84,11 +91,16 @@ impl PrefixIndex {
 
     /// Sealed pages that nobody holds.
     pub(super) const fn evictable(&self) -> u64 {
-        self.evictable
+        self.warm + self.cold
     }
 
-    /// Unreferenced pages of one kind.
-    pub(super) fn evictable_of(&self, kind: Kind) -> u64 {
+    /// Those of them that lie in the free space.
+    pub(super) const fn cold(&self) -> u64 {
+        self.cold
+    }
+
+    /// Unreferenced pages of one kind that are not in the free space.
+    pub(super) fn warm_of(&self, kind: Kind) -> u64 {
         self.lru.get(usize::from(kind)).map_or(0, |lru| lru.pages)
     }
 
@@ -108,7 +120,7 @@ impl PrefixIndex {
         if self.seal_at(tenant, hash).is_some() || self.is_sealed(page) {
             return false;
         }
-        let seal = Seal { hash: *hash, page, holders: 1, older: NONE, newer: NONE, turn: 0, tenant, kind };
+        let seal = Seal { hash: *hash, page, holders: 1, older: NONE, newer: NONE, turn: 0, tenant, kind, cold: false };
         let at = if let Some(at) = self.vacant.pop() {
             self.seals[at as usize] = seal;
             at
@@ -124,15 +136,22 @@ impl PrefixIndex {
         true
     }
 
-    /// One more lease holds a sealed page.
-    pub(super) fn hold(&mut self, page: u32) {
+    /// One more lease holds a sealed page. `true` if it was cold: it must leave the free space.
+    pub(super) fn hold(&mut self, page: u32) -> bool {
         let at = self.seal_of_page[page as usize] - 1;
         let seal = &mut self.seals[at as usize];
         seal.holders += 1;
-        if seal.holders == 1 {
-            self.unlink(at);
-            self.held += 1;
+        if seal.holders > 1 {
+            return false;
         }
+        self.held += 1;
+        let cold = std::mem::take(&mut seal.cold);
+        if cold {
+            self.cold -= 1;
+        } else {
+            self.unlink(at);
+        }
+        cold
     }
 
     /// One lease less holds a sealed page; the last one makes it the newest evictable page of its kind.
@@ -148,31 +167,45 @@ impl PrefixIndex {
         }
     }
 
-    /// Forgets the oldest evictable page of a kind and names it.
-    pub(super) fn evict_oldest(&mut self, kind: Kind) -> Option<u32> {
+    /// Makes the oldest warm page of a kind cold and names it: it must enter the free space.
+    pub(super) fn chill_oldest(&mut self, kind: Kind) -> Option<u32> {
         let oldest = self.lru.get(usize::from(kind)).filter(|lru| lru.pages > 0)?.oldest;
         self.unlink(oldest);
-        let Seal { page, tenant, hash, .. } = self.seals[oldest as usize];
+        let seal = &mut self.seals[oldest as usize];
+        seal.cold = true;
+        self.cold += 1;
+        Some(seal.page)
+    }
+
+    /// Forgets the seal of a cold page that has left the free space; nothing for a page without one.
+    pub(super) fn forget(&mut self, page: u32) {
+        let Some(at) = self.seal_of_page[page as usize].checked_sub(1) else { return };
+        let Seal { tenant, hash, .. } = self.seals[at as usize];
         let key = key_of(&self.hasher, tenant, &hash);
-        if let Ok(entry) = self.table.find_entry(key, |at| *at == oldest) {
+        if let Ok(entry) = self.table.find_entry(key, |found| *found == at) {
             entry.remove();
         }
         self.seal_of_page[page as usize] = 0;
-        self.vacant.push(oldest);
-        Some(page)
+        self.vacant.push(at);
+        self.cold -= 1;
     }
 
-    /// The kind other than `but` whose oldest evictable page is the oldest of all.
+    /// The kind other than `but` whose oldest warm page is the oldest of all.
     pub(super) fn oldest_foreign(&self, but: Kind) -> Option<Kind> {
         let kinds = 0..u16::try_from(self.lru.len()).unwrap_or(Kind::MAX);
         kinds
-            .filter(|kind| *kind != but && self.evictable_of(*kind) > 0)
+            .filter(|kind| *kind != but && self.warm_of(*kind) > 0)
             .min_by_key(|kind| self.seals[self.lru[usize::from(*kind)].oldest as usize].turn)
     }
 
     /// Every sealed page with its number of holders, for checks.
     pub(super) fn sealed_pages(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.table.iter().map(|at| (self.seals[*at as usize].page, self.seals[*at as usize].holders))
+    }
+
+    /// Whether this page is sealed and lies in the free space, for checks.
+    pub(super) fn is_cold(&self, page: u32) -> bool {
+        self.seal_of_page[page as usize].checked_sub(1).is_some_and(|at| self.seals[at as usize].cold)
     }
 
     /// Pages on the LRU lists, walked link by link, for checks.
@@ -205,7 +238,7 @@ impl PrefixIndex {
         }
         self.seals[at as usize].older = older;
         self.seals[at as usize].newer = NONE;
-        self.evictable += 1;
+        self.warm += 1;
     }
 
     fn unlink(&mut self, at: u32) {
@@ -222,7 +255,7 @@ impl PrefixIndex {
         } else {
             self.seals[newer as usize].older = older;
         }
-        self.evictable -= 1;
+        self.warm -= 1;
     }
 }
 

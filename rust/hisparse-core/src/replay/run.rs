@@ -49,10 +49,10 @@ pub struct Replay {
 /// What happens next to a running request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
+    /// Its prompt is in host memory. Before the end, where both come at once.
+    Prefilled,
     /// Its last token is out.
     Finished,
-    /// Its prompt is in host memory.
-    Prefilled,
 }
 
 #[derive(Debug)]
