@@ -57,6 +57,7 @@ fn both_concurrency_figures_are_named() {
     assert_eq!(plan.physical_host_bytes, plan.host_bytes, "eight ranks share one pool");
     assert_eq!((plan.logical_tokens, plan.max_request_tokens), (139_810 * 64, 131_072));
     assert_eq!(plan.device_bytes.total(), Some(139_810 * 184_320));
+    assert_eq!((plan.break_even_tokens, plan.vllm.map(|detail| detail.gpu_blocks)), (Some(5429), Some(139_810)));
 }
 
 #[test]

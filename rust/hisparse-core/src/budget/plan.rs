@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::budget::rank::Rank;
 use crate::budget::request::PlanRequest;
-use crate::budget::sglang;
+use crate::budget::{sglang, vllm};
 use crate::model::Family;
 use crate::platform::{Engine, KvDtype};
 
@@ -67,6 +67,9 @@ pub struct Plan {
     /// Figures under SGLang's own names, for a plan of that engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sglang: Option<sglang::Detail>,
+    /// Figures under vLLM's own names, for a plan of that engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vllm: Option<vllm::detail::Detail>,
 }
 
 /// The model of a plan.

@@ -150,6 +150,7 @@ impl<'a> Sized<'a> {
             warnings: model.warnings.clone(),
             concurrency,
             sglang: None,
+            vllm: None,
         };
         plan.warnings.extend(note);
         warnings::add(&mut plan, rank, request);

@@ -379,6 +379,7 @@ impl Profile<'_> {
             warnings: Vec::new(),
             concurrency,
             sglang: Some(Detail { max_req_input_len: lengths.max_req_input_len, ..sizes.detail.clone() }),
+            vllm: None,
         })
     }
 }

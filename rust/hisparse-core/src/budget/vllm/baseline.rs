@@ -4,7 +4,9 @@
 //!  block = 64 × (layers × row + indexed layers × indexer key)      requests = ⌊⌊KV / block⌋ / pages⌋
 //! ```
 
+use crate::budget::concurrency::{bindings, contexts};
 use crate::budget::plan::{Binding, Concurrency, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
+use crate::budget::rank::draft_layers;
 use crate::budget::request::PlanRequest;
 use crate::error::{Problem, Problems};
 use crate::layout::{RowLayout, default_index_dtype};
@@ -12,7 +14,7 @@ use crate::model::{Layer, Model, Shape};
 use crate::platform::Engine;
 
 use super::calculator::DEFAULT_MAX_SEQUENCES;
-use super::scope::{contexts_tokens, layers_kept, max_model_len_tokens};
+use super::scope::{layers_kept, max_model_len_tokens};
 use super::{counted, quirks};
 
 /// The plan without a host pool.
@@ -36,7 +38,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
         return Err(problems);
     };
 
-    let draft_layers = request.draft_layers.unwrap_or(if request.mtp > 0 { model.draft_layers } else { 0 });
+    let draft_layers = draft_layers(model, request);
     let layers = kept as u64;
     let indexed_layers = model.layers.iter().take(kept).filter(|layer| layer.has_indexer()).count() as u64;
     let cell = || {
@@ -58,11 +60,10 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
     if device_tokens < longest {
         warnings.push(quirks::too_long_to_admit(device_tokens, longest));
     }
-    let tokens_bind = if blocks / longest.div_ceil(page_tokens) < max_seqs {
-        [Binding::DeviceTokens, Binding::RequestSlots]
-    } else {
-        [Binding::RequestSlots, Binding::DeviceTokens]
-    };
+    let concurrency: Vec<Concurrency> = contexts(model, &request.contexts)
+        .iter()
+        .map(|context| row_of(*context, model, blocks / context.div_ceil(page_tokens).max(1), max_seqs))
+        .collect();
     let draft_cell = row.row_bytes().saturating_add(indexer.row_bytes()).saturating_mul(draft_layers);
     Ok(Plan {
         engine: Engine::Vllm,
@@ -96,18 +97,16 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
         side_buffer_tokens: 0,
         break_even_tokens: None,
         sglang: None,
+        vllm: None,
         device_bytes: DeviceBytes {
             indexer: indexer.row_bytes() * indexed_layers * device_tokens,
             draft: draft_cell * device_tokens,
             resident: row.row_bytes() * layers * device_tokens,
             ..DeviceBytes::default()
         },
-        binding: tokens_bind.to_vec(),
+        binding: bindings(&concurrency),
         warnings,
-        concurrency: contexts_tokens(model, request)
-            .into_iter()
-            .map(|context| row_of(context, model, blocks / context.div_ceil(page_tokens).max(1), max_seqs))
-            .collect(),
+        concurrency,
     })
 }
 

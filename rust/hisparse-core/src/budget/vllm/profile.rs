@@ -9,7 +9,9 @@
 //! vLLM has one GPU pool for everything, so a plan splits it by what it holds when as many longest requests run as the
 //! steady state allows; the rest of the pool is resident pages.
 
+use crate::budget::concurrency::{bindings, contexts};
 use crate::budget::plan::{self, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
+use crate::budget::rank::draft_layers;
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::error::Problems;
 use crate::model::{Model, Shape};
@@ -19,11 +21,10 @@ use super::allocation::{Allocation, Start, allocate};
 use super::cache::Cache;
 use super::calculator::{self, Blocks, DEFAULT_MAX_SEQUENCES, Node, Terms};
 use super::concurrency::Demand;
+use super::detail::Detail;
 use super::groups::pack;
 use super::pool::{Parallel, SPARE_HOST_BLOCKS, host_block_stride};
-use super::scope::{
-    check_host, check_resolver, contexts_tokens, layers_kept, max_model_len_tokens, refused_flags, under_flag_names,
-};
+use super::scope::{check_host, check_resolver, layers_kept, max_model_len_tokens, refused_flags, under_flag_names};
 use super::{DEFAULT_IN_FLIGHT_TOKENS, counted, floor_to_count, quirks, shared_memory, to_f64};
 
 /// What the engine allocates for `model` with `kv_bytes` of GPU memory left for KV.
@@ -57,7 +58,7 @@ impl<'a> Profile<'a> {
     fn of(model: &'a Model, request: &'a PlanRequest, kv_bytes: u64) -> Result<Self, Problems> {
         let mut problems = refused_flags(request);
         let layers = layers_kept(model, request.layers);
-        let draft_layers = request.draft_layers.unwrap_or(if request.mtp > 0 { model.draft_layers } else { 0 });
+        let draft_layers = draft_layers(model, request);
         // What does not fit a word is refused with the other counts that are too large.
         let drafts = usize::try_from(draft_layers).unwrap_or(usize::MAX);
         let cache = layers.and_then(|layers| Cache::of(model, request.kv_dtype, request.tp, layers, drafts));
@@ -110,7 +111,10 @@ impl<'a> Profile<'a> {
         let geometry = self.cache.geometry(page_tokens);
         let max_request_tokens = self.max_request_tokens();
         let concurrency = self.concurrency()?;
-        let warnings = self.warnings(max_request_tokens, &concurrency)?;
+        let terms = Terms::new(self.allocation.hot_rows.hot_rows);
+        let break_even_tokens = calculator::break_even_context_tokens(&self.blocks()?, &terms)?;
+        let mut warnings = self.warnings(max_request_tokens)?;
+        warnings.extend(quirks::losing(break_even_tokens, &concurrency));
         Ok(Plan {
             engine: Engine::Vllm,
             model: PlanModel {
@@ -141,10 +145,11 @@ impl<'a> Profile<'a> {
             max_request_tokens,
             max_req_len: max_request_tokens,
             side_buffer_tokens: 0,
-            break_even_tokens: None,
+            break_even_tokens,
             sglang: None,
+            vllm: Some(Detail::of(&self.allocation)),
             device_bytes: self.device_bytes(),
-            binding: self.binding(),
+            binding: bindings(&concurrency),
             warnings,
             concurrency,
         })
@@ -155,6 +160,11 @@ impl<'a> Profile<'a> {
         let Demand { steady_blocks, host_blocks, .. } = self.allocation.demand;
         let per_seat = steady_blocks.saturating_sub(host_blocks).max(1);
         (self.allocation.gpu_blocks / per_seat).min(self.max_seqs())
+    }
+
+    fn blocks(&self) -> Result<Blocks, Problems> {
+        let page_tokens = self.request.page_tokens;
+        counted("--page-size", page_tokens, Blocks::of(&self.allocation.groups, page_tokens))
     }
 
     fn max_seqs(&self) -> u64 {
@@ -195,36 +205,18 @@ impl<'a> Profile<'a> {
         DeviceBytes { hot, indexer, resident, ..DeviceBytes::default() }
     }
 
-    /// Pools by how many longest requests each allows, the tightest first.
-    fn binding(&self) -> Vec<plan::Binding> {
-        let Allocation { demand, concurrency, gpu_blocks, .. } = &self.allocation;
-        let on_gpu = if demand.host_blocks > demand.steady_blocks - demand.host_blocks {
-            plan::Binding::IndexerTokens
-        } else {
-            plan::Binding::Seats
-        };
-        let gpu = super::concurrency::concurrency(*demand, *gpu_blocks, u64::MAX).steady_state;
-        let mut limits = [
-            (concurrency.host_bound, plan::Binding::HostPages),
-            (gpu, on_gpu),
-            (to_f64(self.max_seqs()), plan::Binding::RequestSlots),
-        ];
-        limits.sort_by(|left, right| left.0.total_cmp(&right.0));
-        limits.into_iter().map(|(_, binding)| binding).collect()
-    }
-
     fn concurrency(&self) -> Result<Vec<plan::Concurrency>, Problems> {
         let page_tokens = self.request.page_tokens;
-        let blocks = counted("--page-size", page_tokens, Blocks::of(&self.allocation.groups, page_tokens))?;
+        let blocks = self.blocks()?;
         let mut terms = Terms::new(self.allocation.hot_rows.hot_rows);
         terms.max_sequences = self.max_seqs();
         if !self.host_chosen {
             terms.host_bytes = Some(self.allocation.host.blocks.saturating_mul(blocks.host_bytes));
         }
         let node = Node::with_kv_bytes(self.kv_bytes);
-        contexts_tokens(self.model, self.request)
-            .into_iter()
-            .map(|context| {
+        contexts(self.model, &self.request.contexts)
+            .iter()
+            .map(|&context| {
                 if context > self.model.context_tokens.get() {
                     return Ok(super::baseline::beyond_the_model(context));
                 }
@@ -251,7 +243,7 @@ impl<'a> Profile<'a> {
             .collect()
     }
 
-    fn warnings(&self, max_request_tokens: u64, rows: &[plan::Concurrency]) -> Result<Vec<String>, Problems> {
+    fn warnings(&self, max_request_tokens: u64) -> Result<Vec<String>, Problems> {
         let mut warnings = self.model.warnings.clone();
         let page_tokens = self.request.page_tokens;
         warnings.push(quirks::two_figures(&self.allocation, self.max_model_len_tokens));
@@ -275,10 +267,6 @@ impl<'a> Profile<'a> {
         if max_request_tokens < self.max_model_len_tokens {
             warnings.push(quirks::too_long_to_admit(max_request_tokens, self.max_model_len_tokens));
         }
-        let blocks = counted("--page-size", page_tokens, Blocks::of(&self.allocation.groups, page_tokens))?;
-        let terms = Terms::new(self.allocation.hot_rows.hot_rows);
-        let even = calculator::break_even_context_tokens(&blocks, &terms)?;
-        warnings.extend(quirks::losing(even, rows));
         warnings.push(quirks::RESOLVER.to_owned());
         warnings.push(quirks::one_pool());
         Ok(warnings)

@@ -1,7 +1,7 @@
-//! What of a plan request vLLM takes: the layers, lengths and contexts that it settles, and the flags that it refuses.
+//! What of a plan request vLLM takes: the layers and the length that it settles, and the flags that it refuses.
 //!
 //! ```text
-//!  PlanRequest ─┬─► layers kept, longest request, contexts of the table
+//!  PlanRequest ─┬─► layers kept, longest request
 //!               └─► refused: ROCm, pipeline stages, a ratio, a pool above the machine, a buffer above shared memory
 //! ```
 
@@ -12,22 +12,12 @@ use crate::platform::Platform;
 
 use super::allocation::Allocation;
 use super::pool::check_host_memory;
-use super::published::CONTEXTS_TOKENS;
 use super::shared_memory;
 
 /// Longest request the engine is started for: the longest context asked about, else the model's own.
 pub(super) fn max_model_len_tokens(model: &Model, request: &PlanRequest) -> u64 {
     let own = model.context_tokens.get();
     request.contexts.iter().copied().max().map_or(own, |longest| longest.min(own)).max(1)
-}
-
-/// Contexts of the concurrency table: those asked for, else the published table's as far as the model goes.
-pub(super) fn contexts_tokens(model: &Model, request: &PlanRequest) -> Vec<u64> {
-    if request.contexts.is_empty() {
-        CONTEXTS_TOKENS.into_iter().filter(|context| *context <= model.context_tokens.get()).collect()
-    } else {
-        request.contexts.clone()
-    }
 }
 
 /// Layers of `model` that `span` keeps.
