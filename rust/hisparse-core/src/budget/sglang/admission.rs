@@ -19,6 +19,8 @@ pub struct LengthLimits {
     pub max_req_len: u64,
     /// `max_req_input_len`; inputs of this length and longer are refused.
     pub max_req_input_len: u64,
+    /// Tokens of the device pool, which clamps new tokens a second time.
+    pub device_tokens: u64,
     /// Tokens of a page.
     pub page_tokens: u64,
 }
@@ -31,6 +33,7 @@ impl LengthLimits {
             max_token_pool_size: logical_tokens,
             max_req_len,
             max_req_input_len: max_req_len.saturating_sub(INPUT_RESERVE),
+            device_tokens,
             page_tokens,
         }
     }
@@ -40,10 +43,13 @@ impl LengthLimits {
         input_tokens >= self.max_req_input_len
     }
 
-    /// New tokens granted: what is left of the length limit after whole pages of input and one page more.
+    /// New tokens granted: what is left of the length limit, and of the device pool after whole pages of input and one
+    /// page more.
     pub fn granted_new_tokens(&self, input_tokens: u64, max_new_tokens: u64) -> u64 {
-        let held = input_tokens.div_ceil(self.page_tokens).saturating_add(1).saturating_mul(self.page_tokens);
-        max_new_tokens.min(self.max_req_len.saturating_sub(held))
+        let by_length = self.max_req_len.saturating_sub(input_tokens).saturating_sub(1);
+        let held = whole_pages(input_tokens, self.page_tokens).saturating_add(self.page_tokens);
+        let by_pool = self.device_tokens.saturating_sub(held).saturating_sub(1);
+        max_new_tokens.min(by_length).min(by_pool)
     }
 
     /// Whether the decode side refuses the request at once.
