@@ -15,7 +15,7 @@ use crate::error::Problems;
 use crate::input::{Fields, whole_number};
 use crate::limits::{
     MAX_CONTEXT_TOKENS, MAX_DRAFT_LAYERS, MAX_HOT_ROWS, MAX_LAYERS, MAX_PLAN_CONTEXTS, MAX_PREFILL_CHUNK_TOKENS,
-    MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, PAGE_TOKENS,
+    MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SM, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, PAGE_TOKENS,
 };
 use crate::platform::Engine;
 use crate::ratio::Ratio;
@@ -97,7 +97,7 @@ impl Reader<'_> {
         PlanRequest {
             engine,
             platform,
-            sm: self.fields.whole("sm", 0, 999).or(gpu.map(|gpu| gpu.sm)).unwrap_or(default.sm),
+            sm: self.fields.whole("sm", 0, MAX_SM).or(gpu.map(|gpu| gpu.sm)).unwrap_or(default.sm),
             kv_dtype: self.fields.choice("kv_dtype").unwrap_or(default.kv_dtype),
             hisparse,
             sizing: self.sizing(engine, hisparse),

@@ -1,7 +1,7 @@
 //! What is asked of the planner; `read.rs` is the one way to make it from outside.
 
 use crate::budget::gpu::Gpu;
-use crate::limits::PAGE_TOKENS;
+use crate::limits::{DEFAULT_SM, PAGE_TOKENS};
 use crate::platform::{Engine, KvDtype, Platform};
 use crate::ratio::Ratio;
 
@@ -87,7 +87,7 @@ impl Default for PlanRequest {
         Self {
             engine: Engine::Native,
             platform: Platform::Cuda,
-            sm: 90,
+            sm: DEFAULT_SM,
             kv_dtype: KvDtype::Fp8E4m3,
             hisparse: true,
             sizing: None,

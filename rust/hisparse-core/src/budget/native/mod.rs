@@ -196,6 +196,11 @@ fn number(ratio: Ratio) -> Number {
     if ratio.denominator() == 1 { Number::Whole(ratio.numerator()) } else { Number::Float(ratio.to_f64()) }
 }
 
+/// Longest request that pools are sized for: of the contexts asked for, else the model's own.
+fn longest_context(rank: &Rank<'_>, request: &PlanRequest) -> u64 {
+    request.contexts.iter().copied().max().unwrap_or_else(|| rank.model.context_tokens.get())
+}
+
 /// Usable pages of a host pool of this size, the pad page apart.
 fn usable_pages(rank: &Rank<'_>, bytes: u64) -> u64 {
     (bytes / rank.page.whole().max(1)).saturating_sub(1)
@@ -212,7 +217,7 @@ fn pools(budget: &Budget<'_>, request: &PlanRequest) -> Result<Pools, Problems> 
             if host_pages < budget.seat_pages() {
                 return Err(Problems::one(checks::host_pool_too_small(budget, bytes)));
             }
-            budget.by_host_pool(host_pages)
+            budget.by_host_pool(host_pages, budget.rank.pages(longest_context(budget.rank, request)))
         }
         _ => budget.by_ratio(ratio_of(request)),
     };
@@ -234,7 +239,7 @@ fn choose(
         host_pages: usable_pages(rank, host_bytes),
         max_seqs,
         query_len: request.query_len(),
-        context_tokens: request.contexts.iter().copied().max().unwrap_or_else(|| rank.model.context_tokens.get()),
+        context_tokens: longest_context(rank, request),
         hot_rows: request
             .hot_rows
             .map_or_else(|| checks::least_hot_rows(rank.model, request)..=MAX_HOT_ROWS, |rows| rows..=rows),

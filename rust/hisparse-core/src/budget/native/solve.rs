@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ratio      logical = ⌊n × r⌋        largest n with bytes(n, ⌊n × r⌋, seats(n)) ≤ kv_bytes
-//!  host pool  logical = what the pool holds, less if the GPU cannot hold its indexer keys beside one seat; then n
+//!  host pool  logical = what the pool holds, at most what all seats can use; then n
 //!  resident   no host pool: n = logical, everything stays on the GPU
 //! ```
 //! Bytes never fall when pages or seats rise, so each search is a bisection, and what it finds is exact: one page more
@@ -80,18 +80,18 @@ impl Budget<'_> {
         }
     }
 
-    /// Pools for a host pool of `host_pages` usable pages.
-    pub(super) fn by_host_pool(&self, host_pages: u64) -> Pools {
-        let one_seat = self.seat_pages();
-        let beside_one_seat = self.most(|m| self.fits(one_seat, m));
-        let logical_pages = host_pages.min(beside_one_seat);
-        // More device rows than logical tokens would never be used.
-        let device_pages = self.most(|n| n <= logical_pages && self.fits(n, logical_pages));
+    /// Pools for a host pool of `host_pages` usable pages, for requests of at most `request_pages`.
+    pub(super) fn by_host_pool(&self, host_pages: u64, request_pages: u64) -> Pools {
+        let device_pages = |m: u64| self.most(|n| self.fits(n, m));
+        // Logical pages beyond what all seats can hold are never used, and their indexer keys would cost seats.
+        let useful = largest(host_pages, |m| self.seats(device_pages(m)).saturating_mul(request_pages) >= m);
+        // More device rows than logical tokens would never be used either.
+        let device_pages = device_pages(useful).min(useful);
         Pools {
             device_pages,
-            logical_pages,
+            logical_pages: useful,
             seats: self.seats(device_pages),
-            indexer_binds: beside_one_seat < host_pages,
+            indexer_binds: useful < host_pages,
         }
     }
 

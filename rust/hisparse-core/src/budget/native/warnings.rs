@@ -5,7 +5,7 @@ use crate::budget::plan::{Binding, Plan};
 use crate::budget::rank::Rank;
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::budget::sglang;
-use crate::model::Layer;
+use crate::model::{Layer, Shape};
 use crate::size::show_size;
 use crate::units::Bytes;
 
@@ -17,6 +17,7 @@ pub(super) fn add(plan: &mut Plan, rank: &Rank<'_>, request: &PlanRequest) {
         notes.extend(below_break_even(plan, request));
         notes.extend(sglang_cell(plan, rank, request));
         notes.extend(auto_choice(plan, request));
+        notes.extend(host_pool_in_part(plan, rank, request));
     }
     notes.extend(short_of_context(plan, rank));
     notes.extend(beyond_context(rank, request));
@@ -57,17 +58,22 @@ fn beyond_context(rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
     Some(format!("A context of {longest} tokens is beyond the {context} positions that the model was made for."))
 }
 
-/// The largest difference to a stock engine, in bytes.
+/// The largest difference to a stock engine, in bytes. DeepSeek-V4's cells do not compare: SGLang counts them per
+/// logical token and with its window pool.
 fn sglang_cell(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
-    if !matches!(request.sizing, None | Some(HostSizing::Ratio(_))) {
+    if !matches!(request.sizing, None | Some(HostSizing::Ratio(_)))
+        || matches!(rank.model.shape, Shape::DeepseekV4 { .. })
+    {
         return None;
     }
-    let theirs = sglang::cell_bytes(rank, request)?;
+    let same = PlanRequest { sizing: Some(HostSizing::Ratio(super::ratio_of(request))), ..request.clone() };
+    let theirs = sglang::cell_bytes(rank, &same)?;
     (theirs != plan.cell_bytes).then(|| {
         format!(
-            "SGLang {} budgets {theirs} bytes per device token for the same model and ratio, this plan {}; \
+            "SGLang {} budgets {theirs} bytes per device token for the same model at a ratio of {}, this plan {}; \
              --engine sglang says why.",
             sglang::VERSION,
+            plan.ratio,
             plan.cell_bytes
         )
     })
@@ -81,4 +87,15 @@ fn auto_choice(plan: &Plan, request: &PlanRequest) -> Option<String> {
          more misses: about 30 % of picks at one top-k, 13 % at two, 7 % at four (one published trace).",
         plan.hot_rows, plan.ratio
     ))
+}
+
+fn host_pool_in_part(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
+    let Some(HostSizing::HostPool(bytes)) = request.sizing else { return None };
+    (bytes.saturating_sub(plan.host_bytes) > rank.page.whole()).then(|| {
+        format!(
+            "Of the host pool, {} are used: more logical tokens would need GPU memory for indexer keys, and so cost hot \
+             buffers, without running more requests.",
+            show_size(Bytes::new(plan.host_bytes))
+        )
+    })
 }

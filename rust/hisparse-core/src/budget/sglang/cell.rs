@@ -12,12 +12,9 @@ use crate::budget::rank::Rank;
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::budget::vllm::to_f64;
 use crate::layout::RowLayout;
-use crate::limits::PAGE_TOKENS;
-use crate::model::{Layer, Shape};
+use crate::limits::{CONFIG_RATIO, PAGE_TOKENS};
+use crate::model::{Layer, Model, Shape};
 use crate::platform::{KvDtype, Platform};
-
-/// `host_to_device_ratio` where the configuration names none.
-pub const DEFAULT_RATIO: u64 = 2;
 
 /// Tokens of a page in MiniMax M3's pools.
 const M3_PAGE_TOKENS: u64 = 128;
@@ -41,13 +38,13 @@ pub fn ratio(request: &PlanRequest) -> (f64, bool) {
         _ if !request.hisparse => (1.0, true),
         Some(HostSizing::Ratio(ratio)) => (ratio.to_f64(), ratio.denominator() == 1),
         Some(HostSizing::UncheckedRatio(ratio)) => (ratio, ratio.fract() == 0.0),
-        _ => (to_f64(DEFAULT_RATIO), true),
+        _ => (to_f64(CONFIG_RATIO), true),
     }
 }
 
 /// Tokens of a page in the engine's pools, whatever was asked for.
-pub fn page_tokens(rank: &Rank<'_>, request: &PlanRequest) -> u64 {
-    match (rank.model.shape, request.platform) {
+pub fn page_tokens(model: &Model, request: &PlanRequest) -> u64 {
+    match (model.shape, request.platform) {
         (Shape::DeepseekV4 { .. }, _) => super::v4::PAGE_TOKENS,
         (Shape::Mha { .. }, _) => M3_PAGE_TOKENS,
         (Shape::Mla { .. }, Platform::Cuda) => PAGE_TOKENS,

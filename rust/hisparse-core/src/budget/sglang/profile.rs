@@ -16,7 +16,7 @@ use crate::budget::request::{HostSizing, PlanRequest};
 use crate::budget::vllm::{floor_to_count, to_f64};
 use crate::error::{Problem, Problems};
 use crate::layout::RowLayout;
-use crate::limits::MAX_SEQS;
+use crate::limits::{DEFAULT_TOP_K, MAX_SEQS, PAGE_TOKENS};
 use crate::model::{Layer, Model, Shape};
 use crate::platform::Engine;
 
@@ -25,9 +25,6 @@ use super::cell::{Cell, cell, page_tokens, ratio, stored_as};
 use super::pools::{self, BuildError, Capacity};
 use super::tables::{Refusal, Setting as TableSetting, Tables};
 use super::{VERSION, quirks, v4};
-
-/// `top_k` of a HiSparse configuration that names none; the default buffer is twice this, whatever the model uses.
-const DEFAULT_TOP_K: u64 = 2_048;
 
 /// Request slots that tables are counted for where `--max-seqs` is not given.
 const ASSUMED_REQUEST_SLOTS: u64 = 256;
@@ -118,6 +115,7 @@ pub(super) fn v4_setting(rank: &Rank<'_>, request: &PlanRequest) -> v4::Setting 
 }
 
 fn tables(model: &Model, request: &PlanRequest) -> Result<Tables, Problem> {
+    // The default is twice the configuration's top-k, whatever the model's is.
     let buffer_rows = if request.hisparse { request.hot_rows.unwrap_or(2 * DEFAULT_TOP_K) } else { 0 };
     if request.hisparse && buffer_rows < model.top_k {
         let rule = format!("must be at least top_k, {}", model.top_k);
@@ -129,12 +127,12 @@ fn tables(model: &Model, request: &PlanRequest) -> Result<Tables, Problem> {
         context_tokens: model.context_tokens.get(),
         buffer_rows,
         top_k: model.top_k,
-        page_tokens: crate::limits::PAGE_TOKENS,
+        page_tokens: buffer_page_tokens(model, request),
         draft_tokens: if request.hisparse && request.mtp > 0 { request.query_len() } else { 0 },
     };
     Tables::new(&setting).map_err(|refusal| match refusal {
         Refusal::BufferNotWholePages => {
-            let rule = "must be a multiple of 64; SGLang finds out only in its coordinator";
+            let rule = format!("must be a multiple of {}; SGLang finds out only in its coordinator", setting.page_tokens);
             Problem::new("--hot-rows", buffer_rows, rule, "use 4096 or 6144")
         }
         Refusal::DraftDepth => {
@@ -144,6 +142,14 @@ fn tables(model: &Model, request: &PlanRequest) -> Result<Tables, Problem> {
         }
         Refusal::Overflow => too_large("--max-seqs", setting.request_slots),
     })
+}
+
+/// Rows of the page that a buffer is padded by. DeepSeek-V4 pads its C4 rows, not its public pages.
+fn buffer_page_tokens(model: &Model, request: &PlanRequest) -> u64 {
+    match model.shape {
+        Shape::DeepseekV4 { .. } => PAGE_TOKENS,
+        Shape::Mla { .. } | Shape::Mha { .. } => page_tokens(model, request),
+    }
 }
 
 struct Profile<'a> {
@@ -158,7 +164,7 @@ struct Profile<'a> {
 impl Profile<'_> {
     /// DSA and M3. `None` on overflow.
     fn dsa_plan(&self) -> Option<Result<Plan, Problems>> {
-        let page = page_tokens(self.rank, self.request);
+        let page = page_tokens(self.rank.model, self.request);
         let cell = cell(self.rank, self.request)?;
         let Some(cell_bytes) = u64::try_from(cell.with_drafts).ok().filter(|bytes| *bytes > 0) else {
             let rule = "makes a token cost nothing or less";
@@ -278,7 +284,7 @@ impl Profile<'_> {
     fn seats(&self, device_rows: u64) -> u64 {
         let most = self.request.max_seqs.unwrap_or(MAX_SEQS);
         if !self.request.hisparse {
-            return most.min(device_rows / crate::limits::PAGE_TOKENS);
+            return most.min(device_rows / PAGE_TOKENS);
         }
         most.min(device_rows / (self.tables.padded_rows + self.tables.scratch_rows))
     }
@@ -291,7 +297,7 @@ impl Profile<'_> {
     fn device_bytes(&self, cell: &Cell, built: Option<Capacity>, device_tokens: u64) -> Option<DeviceBytes> {
         let Some(capacity) = built else { return Some(DeviceBytes::default()) };
         let (rank, hisparse) = (self.rank, self.request.hisparse);
-        let padded = |tokens: u64| tokens.checked_add(page_tokens(rank, self.request));
+        let padded = |tokens: u64| tokens.checked_add(page_tokens(rank.model, self.request));
         let dense = rank.count(|layer| layer == Layer::Dense);
         let sparse_bytes = padded(device_tokens)?.checked_mul(cell.row_bytes)?.checked_mul(rank.sparse_layers())?;
         let dense_bytes = padded(capacity.logical_tokens)?.checked_mul(cell.row_bytes)?.checked_mul(dense)?;
@@ -312,7 +318,7 @@ impl Profile<'_> {
     fn baseline_tokens(&self) -> Option<u64> {
         let off = PlanRequest { hisparse: false, ..self.request.clone() };
         let cell = cell(self.rank, &off)?;
-        let page = page_tokens(self.rank, &off);
+        let page = page_tokens(self.rank.model, &off);
         Some(self.kv_bytes.checked_div(u64::try_from(cell.with_drafts).ok()?)? / page * page)
     }
 
@@ -368,7 +374,11 @@ impl Profile<'_> {
             logical_tokens: sizes.logical_tokens,
             host_bytes: sizes.host_bytes,
             physical_host_bytes: copies.and_then(|copies| sizes.host_bytes.checked_mul(copies)).ok_or_else(overflow)?,
-            hot_rows: if request.hisparse { self.tables.padded_rows - crate::limits::PAGE_TOKENS } else { 0 },
+            hot_rows: if request.hisparse {
+                self.tables.padded_rows - buffer_page_tokens(rank.model, request)
+            } else {
+                0
+            },
             seats: sizes.seats,
             max_request_tokens: lengths.max_token_pool_size,
             max_req_len: lengths.max_req_len,

@@ -201,12 +201,13 @@ fn backends(rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
 
 /// What native would budget for the same model and ratio.
 fn native_cell(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
-    if !matches!(request.sizing, None | Some(HostSizing::Ratio(_))) {
+    let comparable = matches!(request.sizing, None | Some(HostSizing::Ratio(_)));
+    if !comparable || matches!(rank.model.shape, Shape::DeepseekV4 { .. }) {
         return None;
     }
     let (factor, _) = super::cell::ratio(request);
     let sizing = match request.sizing {
-        None => Some(HostSizing::Ratio(crate::ratio::Ratio::whole(super::cell::DEFAULT_RATIO)?)),
+        None => Some(HostSizing::Ratio(crate::ratio::Ratio::whole(crate::limits::CONFIG_RATIO)?)),
         sizing => sizing,
     };
     let same = PlanRequest { engine: Engine::Native, sizing, kv_dtype: plan.layout.kv_dtype, ..request.clone() };

@@ -6,6 +6,8 @@
 //!  speculation:     scratch rows, a hash index over twice the buffer, policy state
 //! ```
 
+use crate::limits::{DRAFT_TOKENS, MIN_DRAFT_TOP_K};
+
 /// Why the coordinator refuses to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -64,7 +66,7 @@ impl Tables {
     /// What the coordinator refuses.
     pub fn new(setting: &Setting) -> Result<Self, Refusal> {
         let drafts = setting.draft_tokens;
-        if drafts > 0 && (!(2..=4).contains(&drafts) || setting.top_k < 1_024) {
+        if drafts > 0 && (!DRAFT_TOKENS.contains(&drafts) || setting.top_k < MIN_DRAFT_TOP_K) {
             return Err(Refusal::DraftDepth);
         }
         if setting.page_tokens == 0 || !setting.buffer_rows.is_multiple_of(setting.page_tokens) {
