@@ -100,7 +100,7 @@ fn without_a_host_pool_the_least_that_suffices_is_named() {
 
 #[test]
 fn the_table_is_the_published_one() {
-    let request = json!({"kv_dtype": "fp8_raw", "context": [8192, 131_072, 1_048_576, 2_097_152], "tp": 8});
+    let request = json!({"kv_dtype": "fp8_raw", "context": [8192, 131_072, 1_048_576], "tp": 8});
     let kv_bytes = 19_162_114_555; // 17.846 GiB, what the calculator leaves of an H200 beside GLM-5.3
     let plan = plan(&glm(4), &request, kv_bytes).unwrap();
     let rows: Vec<_> = plan
@@ -110,13 +110,14 @@ fn the_table_is_the_published_one() {
         .collect();
     assert_eq!(
         rows,
-        [
-            (49, 71, 25, Binding::Seats),
-            (3, 30, 165, Binding::IndexerTokens),
-            (0, 5, 220, Binding::IndexerTokens),
-            (0, 0, 0, Binding::Context)
-        ]
+        [(49, 71, 25, Binding::Seats), (3, 30, 165, Binding::IndexerTokens), (0, 5, 220, Binding::IndexerTokens)]
     );
+}
+
+#[test]
+fn a_length_beyond_the_model_is_planned_with_a_warning() {
+    let plan = plan(&v32(), &json!({"kv_dtype": "fp8_raw", "context": 1_048_576}), 24 * GIB).unwrap();
+    warned(&plan, &["above the model's own 163840", "VLLM_ALLOW_LONG_MAX_MODEL_LEN"]);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)] // helpers outside a #[test] function are test code too
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
+mod common;
+
+use common::shared;
 use hisparse_core::budget::gpu::Gpu;
 use hisparse_core::budget::vllm::allocation::{Start, allocate};
 use hisparse_core::budget::vllm::cache::Cache;
@@ -17,10 +19,14 @@ use hisparse_core::budget::vllm::pool::{Parallel, check_host_memory, gib_to_byte
 use hisparse_core::budget::vllm::published::{self, GLM_5_3_WEIGHTS, RESERVE_GIB, UTILISATION};
 use hisparse_core::budget::vllm::registration::ranges;
 use hisparse_core::budget::vllm::shared_memory::{check, resolver_bytes};
+use hisparse_core::budget::{self, PlanRequest};
 use hisparse_core::error::Problems;
 use hisparse_core::model::Model;
 use hisparse_core::platform::KvDtype;
 use serde_json::{Map, Value, json};
+
+/// Cases of the repository's own sample.
+const SAMPLE_CASES: u64 = 66;
 
 /// Upstream's reason for a refusal, and words of ours that must stand in the problem.
 const REASONS: &[(&str, &str)] = &[
@@ -44,22 +50,11 @@ const REASONS: &[(&str, &str)] = &[
     ("host pool holds no block", "holds no block"),
 ];
 
-fn shared(name: &str) -> Option<String> {
-    let root = std::env::var_os("HISPARSE_SHARED")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")), PathBuf::from);
-    let path = root.join(name);
-    if path.is_file() {
-        return Some(std::fs::read_to_string(&path).unwrap());
-    }
-    #[allow(clippy::print_stdout)] // a skipped test says so
-    {
-        println!("skipped: {} is absent", path.display());
-    }
-    None
-}
-
-fn cases() -> Option<Vec<Value>> {
-    shared("vectors/vllm_hisparse.json").map(|text| serde_json::from_str(&text).unwrap())
+/// The recorded cases: all of them where the shared material is at hand, else the repository's own sample.
+fn cases() -> (bool, Vec<Value>) {
+    let all = shared("vectors/vllm_hisparse.json").map(|path| std::fs::read_to_string(path).unwrap());
+    let sample = include_str!("data/vllm_hisparse_sample.json");
+    (all.is_some(), serde_json::from_str(all.as_deref().unwrap_or(sample)).unwrap())
 }
 
 fn whole(inputs: &Value, name: &str) -> Option<u64> {
@@ -159,20 +154,23 @@ fn registration(inputs: &Value) -> Result<Value, Problems> {
 }
 
 fn model(name: &str) -> Model {
-    let text = shared(&format!("model_configs/{name}/config.json")).expect("the vectors come with their models");
-    Model::from_json_text(name, &text).unwrap()
+    let path = format!("{}/tests/data/model_configs/{name}/config.json", env!("CARGO_MANIFEST_DIR"));
+    Model::from_json_text(name, &std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn dtype(inputs: &Value) -> KvDtype {
+    match inputs["row"].as_str().unwrap() {
+        "bf16" => KvDtype::Bfloat16,
+        "fp8_576" => KvDtype::Fp8Raw,
+        "fp8_ds_mla_656" => KvDtype::Fp8E4m3,
+        other => panic!("unknown row {other}"),
+    }
 }
 
 fn plan(inputs: &Value) -> Result<Value, Problems> {
     let model = model(inputs["model"].as_str().unwrap());
     let drafts = usize::try_from(whole(inputs, "draft_layers").unwrap_or(0)).unwrap();
-    let dtype = match inputs["row"].as_str().unwrap() {
-        "bf16" => KvDtype::Bfloat16,
-        "fp8_576" => KvDtype::Fp8Raw,
-        "fp8_ds_mla_656" => KvDtype::Fp8E4m3,
-        other => panic!("unknown row {other}"),
-    };
-    let cache = Cache::of(&model, dtype, 1, model.layers.len(), drafts)?;
+    let cache = Cache::of(&model, dtype(inputs), 1, model.layers.len(), drafts)?;
     let block_tokens = whole(inputs, "block_size").or_else(|| whole(inputs, "block")).unwrap_or(64);
     let geometry = cache.geometry(block_tokens);
     let bytes = |name: &str| gib_to_bytes(inputs[name].as_f64().unwrap());
@@ -191,7 +189,7 @@ fn plan(inputs: &Value) -> Result<Value, Problems> {
 
 #[test]
 fn every_recorded_case_gets_the_engines_answer() {
-    let Some(cases) = cases() else { return };
+    let (all, cases) = cases();
     let mut checked: BTreeMap<&str, u64> = BTreeMap::new();
     for case in &cases {
         let kind = case["kind"].as_str().unwrap();
@@ -218,25 +216,50 @@ fn every_recorded_case_gets_the_engines_answer() {
         }
         *checked.entry(kind).or_default() += 1;
     }
-    let expected: BTreeMap<&str, u64> = [
-        ("hisparse_config", 12),
-        ("host_block_stride", 12),
-        ("host_memory", 4),
-        ("host_pool_gib", 7),
-        ("plan", 98),
-        ("refused_specs", 1),
-        ("registration_ranges", 10),
-        ("resolved_config", 95),
-        ("shared_host_pool", 6),
-        ("shared_memory_limit", 15),
-    ]
-    .into();
-    assert_eq!(checked, expected);
+    assert_eq!(checked.len(), 10, "{checked:?}");
+    assert_eq!(checked.values().sum::<u64>(), if all { 260 } else { SAMPLE_CASES }, "{checked:?}");
+}
+
+/// What a plan request has no word for: the block size, a block count, ranks beyond tensor parallelism.
+const NOT_A_PLAN_REQUEST: &[&str] = &["block", "blocks_override", "world"];
+
+#[test]
+fn a_plan_request_gets_the_engines_answer() {
+    let mut compared = 0;
+    for case in cases().1.iter().filter(|case| case["kind"] == "plan") {
+        let (inputs, expected) = (&case["inputs"], &case["expected"]);
+        if NOT_A_PLAN_REQUEST.iter().any(|name| inputs.get(name).is_some()) {
+            continue;
+        }
+        let host_bytes = gib_to_bytes(inputs["host_gib"].as_f64().unwrap());
+        let mut map = json!({
+            "engine": "vllm",
+            "kv_dtype": dtype(inputs).name(),
+            "kv_bytes": gib_to_bytes(inputs["gpu_gib"].as_f64().unwrap()),
+            "host_pool": host_bytes.max(1),
+            "tp": whole(inputs, "tensor_parallel_size").or_else(|| whole(inputs, "tp")).unwrap_or(8),
+            "mtp": whole(inputs, "spec_tokens").unwrap_or(0),
+            "draft_layers": whole(inputs, "draft_layers").unwrap_or(0),
+            "context": need(inputs, "max_model_len"),
+        });
+        if let Some(rows) = whole(inputs, "device_buffer_size") {
+            map["hot_rows"] = json!(rows);
+        }
+        let model = model(inputs["model"].as_str().unwrap());
+        let planned = PlanRequest::from_json(object(&map)).and_then(|request| budget::plan(&model, &request));
+        match planned {
+            Ok(plan) => assert_eq!(json!(plan.vllm), expected["value"], "{inputs}"),
+            Err(problems) => assert_eq!(expected["accepted"], false, "{inputs}: {problems}"),
+        }
+        compared += 1;
+    }
+    assert!(compared >= 16, "{compared}");
 }
 
 #[test]
 fn every_calculator_case_agrees_to_the_request_and_the_gib() {
-    let Some(text) = shared("vectors/vllm_calculator.json") else { return };
+    let Some(path) = shared("vectors/vllm_calculator.json") else { return };
+    let text = std::fs::read_to_string(path).unwrap();
     let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
     assert_eq!(cases.len(), 26);
     for case in &cases {

@@ -57,12 +57,13 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
     if request.hisparse {
         warnings.push(quirks::NOT_APPLIED.to_owned());
     }
+    warnings.extend(quirks::beyond_the_model(model.context_tokens.get(), longest));
     if device_tokens < longest {
         warnings.push(quirks::too_long_to_admit(device_tokens, longest));
     }
     let concurrency: Vec<Concurrency> = contexts(model, &request.contexts)
         .iter()
-        .map(|context| row_of(*context, model, blocks / context.div_ceil(page_tokens).max(1), max_seqs))
+        .map(|context| row_of(*context, blocks / context.div_ceil(page_tokens).max(1), max_seqs))
         .collect();
     let draft_cell = row.row_bytes().saturating_add(indexer.row_bytes()).saturating_mul(draft_layers);
     Ok(Plan {
@@ -110,16 +111,8 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
     })
 }
 
-fn row_of(context: u64, model: &Model, fit: u64, max_seqs: u64) -> Concurrency {
-    if context > model.context_tokens.get() {
-        return beyond_the_model(context);
-    }
+fn row_of(context: u64, fit: u64, max_seqs: u64) -> Concurrency {
     let requests = fit.min(max_seqs);
     let binding = if fit < max_seqs { Binding::DeviceTokens } else { Binding::RequestSlots };
     Concurrency { context, baseline: requests, hisparse: requests, host_bytes: 0, binding }
-}
-
-/// The row of a context longer than the model's own: no request of it is accepted.
-pub(super) const fn beyond_the_model(context: u64) -> Concurrency {
-    Concurrency { context, baseline: 0, hisparse: 0, host_bytes: 0, binding: Binding::Context }
 }

@@ -217,9 +217,6 @@ impl<'a> Profile<'a> {
         contexts(self.model, &self.request.contexts)
             .iter()
             .map(|&context| {
-                if context > self.model.context_tokens.get() {
-                    return Ok(super::baseline::beyond_the_model(context));
-                }
                 let answer = calculator::answer(&node, &blocks, &terms, context)?;
                 let pages = context.div_ceil(page_tokens);
                 let gains = answer.hisparse > answer.baseline;
@@ -264,6 +261,7 @@ impl<'a> Profile<'a> {
         if shared_memory::device_limit_bytes(self.request.sm).is_none() {
             warnings.push(quirks::unknown_shared_memory(self.request.sm, self.allocation.hot_rows)?);
         }
+        warnings.extend(quirks::beyond_the_model(self.model.context_tokens.get(), self.max_model_len_tokens));
         if max_request_tokens < self.max_model_len_tokens {
             warnings.push(quirks::too_long_to_admit(max_request_tokens, self.max_model_len_tokens));
         }

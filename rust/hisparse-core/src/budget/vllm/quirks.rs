@@ -23,6 +23,10 @@ pub const NOT_PLANNED: &[(&str, &str)] = &[
         "vLLM takes them from its memory reserve before it sizes the pool, so they are 0",
     ),
     ("device_bytes.draft", "draft layers share the blocks of the other layers, so it is 0"),
+    (
+        "block size, num_gpu_blocks_override, world size",
+        "a plan has no flag for them; `allocation::Start` takes all three",
+    ),
     ("connectors", "a second connector's host memory (offloaded indexer keys) is its own budget"),
 ];
 
@@ -94,6 +98,16 @@ pub fn unknown_shared_memory(sm: u64, rows: HotRows) -> Result<String, Problems>
          that its resolver needs.",
         resolver_bytes(rows)?
     ))
+}
+
+/// A context longer than the model's own.
+pub fn beyond_the_model(own_tokens: u64, max_model_len_tokens: u64) -> Option<String> {
+    (max_model_len_tokens > own_tokens).then(|| {
+        format!(
+            "vLLM refuses a max_model_len of {max_model_len_tokens}, above the model's own {own_tokens}, unless \
+             VLLM_ALLOW_LONG_MAX_MODEL_LEN is set; this plan is for a start with it."
+        )
+    })
 }
 
 /// The longest request does not fit on the GPU while it is admitted.

@@ -14,10 +14,9 @@ use super::allocation::Allocation;
 use super::pool::check_host_memory;
 use super::shared_memory;
 
-/// Longest request the engine is started for: the longest context asked about, else the model's own.
+/// Longest request the engine is started for (`--max-model-len`): the longest context asked about, else the model's own.
 pub(super) fn max_model_len_tokens(model: &Model, request: &PlanRequest) -> u64 {
-    let own = model.context_tokens.get();
-    request.contexts.iter().copied().max().map_or(own, |longest| longest.min(own)).max(1)
+    request.contexts.iter().copied().max().unwrap_or(model.context_tokens.get()).max(1)
 }
 
 /// Layers of `model` that `span` keeps.
