@@ -176,3 +176,57 @@ pub const MAX_TRACE_MS: u64 = 366 * 86_400_000;
 
 /// Problems of a trace that are shown before the rest goes unread.
 pub const MAX_TRACE_PROBLEMS: usize = 20;
+
+/// Longest path of a Unix socket, in bytes: what `sockaddr_un` holds beside its closing zero.
+pub const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+/// Longest a starting server waits for another one that is starting in the same folder.
+pub const SOCKET_FOLDER_LOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// Threads that answer calls, by default; and the most.
+pub const SERVE_THREADS: usize = 2;
+/// See [`SERVE_THREADS`].
+pub const MAX_SERVE_THREADS: usize = 64;
+
+/// Largest message received, in bytes: a longest list of prefix hashes (34 bytes each on the wire) and room beside it.
+pub const MAX_RECEIVED_BYTES: usize = (1 << 21) + (1 << 18);
+
+/// Largest message sent, in bytes.
+pub const MAX_SENT_BYTES: usize = 1 << 20;
+
+/// Most calls of one connection at a time.
+pub const MAX_CALLS_PER_CONNECTION: u32 = 1_024;
+
+/// Most connections of all listeners of gRPC together.
+pub const MAX_CONNECTIONS: usize = 2_048;
+
+/// Most connections of the HTTP port.
+pub const MAX_HTTP_CONNECTIONS: usize = 64;
+
+/// Most watches at a time.
+pub const MAX_WATCHES: usize = 1_024;
+
+/// Most messages of one watch, per second.
+pub const MAX_WATCH_HZ: u32 = 20;
+
+/// Time a call has where it brings no deadline of its own.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Leases in one answer of `ListLeases`, by default; and the most.
+pub const LIST_PAGE_LEASES: usize = 100;
+/// See [`LIST_PAGE_LEASES`].
+pub const MAX_LIST_PAGE_LEASES: usize = 1_000;
+
+/// Largest encoded error details, in bytes: gRPC libraries refuse trailers of 8 KiB.
+pub const MAX_ERROR_DETAIL_BYTES: usize = 4_096;
+
+/// Shortest and longest retry delay that a refusal names.
+pub const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// See [`MIN_RETRY_DELAY`].
+pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// How long a stopping server lets calls finish before it ends them.
+pub const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// Size of the host pool of `serve`, by default, in bytes.
+pub const SERVE_HOST_POOL_BYTES: u64 = 1 << 30;

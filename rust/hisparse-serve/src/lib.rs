@@ -1,3 +1,32 @@
-//! The control plane of a node: gRPC `hisparse.v1`, in threads of its own.
+//! The control plane of a node: gRPC `hisparse.v1` in threads of its own.
+//!
+//! ```text
+//!  server ──► listen, accept ──► layers ──► services ──► node ──► hisparse_core::ledger
+//!    │                                        │           │
+//!    └─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
+//!  error: the one place where a refusal becomes a status            env: the one place that reads the clock
+//! ```
+//! No Python in here, and no lock that is held while waiting: see [`node`].
 
+mod accept;
+mod admin;
+mod admission;
+mod admit;
+mod capacity;
+mod env;
+mod epoch;
+mod error;
+mod http;
+mod layers;
+mod listen;
+mod metrics;
+mod node;
+mod pace;
 pub mod proto;
+mod server;
+mod services;
+mod shutdown;
+mod wire;
+
+pub use node::NodeConfig;
+pub use server::{Config, Running, Server};

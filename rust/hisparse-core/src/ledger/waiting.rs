@@ -103,20 +103,16 @@ impl WaitQueue {
                 Problem::new("wait", format!("{wait:?}"), "must be in range", format!("give at most {MAX_WAIT:?}"));
             return Err(Refusal::Malformed(Problems::one(problem)));
         }
-        let ahead = self.blocking_ahead_of(request.priority);
-        let refusal = match ahead {
+        let tried = if self.blocking_ahead_of(request.priority).is_some() {
             // Whoever is ahead waits for a busy pool. What the newcomer may still be told is what needs no room.
-            Some(pending) => match ledger.validate(&request, now) {
-                Ok(granted) if granted.repeated => return Ok(Offer::Granted(granted)),
-                Err(refusal) if !refusal.passes_with_time() => return Err(refusal),
-                Err(refusal) => refusal,
-                Ok(_) => pending,
-            },
-            None => match ledger.admit(&request, now) {
-                Ok(granted) => return Ok(Offer::Granted(granted)),
-                Err(refusal) if !refusal.passes_with_time() => return Err(refusal),
-                Err(refusal) => refusal,
-            },
+            self.validate(ledger, &request, now)
+        } else {
+            ledger.admit(&request, now)
+        };
+        let refusal = match tried {
+            Ok(granted) => return Ok(Offer::Granted(granted)),
+            Err(refusal) if !refusal.passes_with_time() => return Err(refusal),
+            Err(refusal) => refusal,
         };
         if wait.is_zero() || self.waiters.len() as u64 >= MAX_WAITERS {
             return Err(refusal);
@@ -127,6 +123,18 @@ impl WaitQueue {
         self.deadlines.insert((until, place));
         self.waiters.insert(place, Waiter { request, until, last: refusal });
         Ok(Offer::Waiting(Ticket { place }))
+    }
+
+    /// What [`WaitQueue::offer`] would answer a request that does not wait. Reserves nothing.
+    ///
+    /// # Errors
+    /// As [`WaitQueue::offer`].
+    pub fn validate(&self, ledger: &mut Ledger, request: &AdmitRequest, now: Moment) -> Result<Granted, Refusal> {
+        let granted = ledger.validate(request, now)?;
+        match self.blocking_ahead_of(request.priority) {
+            Some(pending) if !granted.repeated => Err(pending),
+            _ => Ok(granted),
+        }
     }
 
     /// Ends the waits that are over, and serves those behind them that fit now, in order. Call it after anything

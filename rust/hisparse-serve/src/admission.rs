@@ -1,0 +1,268 @@
+//! `AdmissionService`: reads what callers send, lets the node decide, shows what it decided. Every rule lies below.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hisparse_core::env::Moment;
+use hisparse_core::ledger::{self, AdmitRequest, CommitBy, Epoch, Granted, LeaseId, Length, Released};
+use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_LEASES, MAX_WAIT};
+use tonic::{Request, Response, Status};
+
+use crate::error::Refusal;
+use crate::layers::deadline::call_time;
+use crate::node::{Node, State};
+use crate::proto::admission_service_server::AdmissionService;
+use crate::proto::batch_admit_result::Outcome;
+use crate::wire::Reader;
+use crate::{proto, wire};
+
+/// The service.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    node: Arc<Node>,
+}
+
+impl Admission {
+    pub(crate) const fn new(node: Arc<Node>) -> Self {
+        Self { node }
+    }
+
+    fn shown(&self, lease: &ledger::Lease) -> proto::Lease {
+        wire::lease(lease, &self.node.clock, true)
+    }
+
+    /// Decides on a lease that the caller names with its epoch.
+    fn on_lease<T>(
+        &self,
+        deadline: Moment,
+        (lease_id, epoch): (&str, u64),
+        decision: impl FnOnce(&mut State, LeaseId, Epoch, Moment) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let current = self.node.epoch();
+        let given = Epoch::new(epoch).ok_or_else(|| {
+            Refusal::field("epoch", epoch, "must be the epoch of the lease", "send `lease.epoch` of Admit's answer")
+        })?;
+        // Before the look-up: a lease of an older pool is unknown here, and its holder should learn why.
+        if given != current {
+            return Err(ledger::Refusal::StaleEpoch { given, current }.into());
+        }
+        let id = wire::lease_id(lease_id)?;
+        self.node.decide(Some(deadline), |state, now| decision(state, id, given, now))?
+    }
+}
+
+#[tonic::async_trait]
+impl AdmissionService for Admission {
+    async fn admit(&self, request: Request<proto::AdmitRequest>) -> Result<Response<proto::AdmitResponse>, Status> {
+        let call = call_time(&request);
+        let message = request.into_inner();
+        let validate_only = message.validate_only;
+        let answer = match read_admit(message, self.node.config.capacity.page_tokens) {
+            Ok((asked, _)) if validate_only => self.node.validate(&asked, call),
+            Ok((asked, wait)) => self.node.admit(asked, wait, call).await,
+            Err(refusal) => self.node.refuse_unread(refusal, call),
+        };
+        let (Granted { lease, repeated }, capacity) = answer?;
+        let lease = Some(self.shown(&lease));
+        Ok(Response::new(proto::AdmitResponse { lease, capacity: Some(capacity), repeated_request: repeated }))
+    }
+
+    async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<proto::CommitResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let message = request.into_inner();
+        let mut reader = Reader::default();
+        let ttl = reader.duration("ttl", message.ttl);
+        reader.finish(())?;
+        let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
+            let by = CommitBy::Router { ttl };
+            Ok(state.ledger.commit(id, Some(&message.tenant), epoch, by, now)?)
+        })?;
+        Ok(Response::new(proto::CommitResponse { lease: Some(self.shown(&lease)) }))
+    }
+
+    async fn extend(&self, request: Request<proto::ExtendRequest>) -> Result<Response<proto::ExtendResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let message = request.into_inner();
+        let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
+            let extended = state.ledger.extend(id, Some(&message.tenant), epoch, message.tokens, now);
+            extended.map_err(|refusal| state.refused(refusal, now, &self.node.clock))
+        })?;
+        Ok(Response::new(proto::ExtendResponse { lease: Some(self.shown(&lease)) }))
+    }
+
+    async fn renew(&self, request: Request<proto::RenewRequest>) -> Result<Response<proto::RenewResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let message = request.into_inner();
+        let mut reader = Reader::default();
+        let ttl = reader.duration("ttl", message.ttl);
+        reader.finish(())?;
+        let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
+            Ok(state.ledger.renew(id, Some(&message.tenant), epoch, ttl, now)?)
+        })?;
+        Ok(Response::new(proto::RenewResponse { lease: Some(self.shown(&lease)) }))
+    }
+
+    async fn release(
+        &self,
+        request: Request<proto::ReleaseRequest>,
+    ) -> Result<Response<proto::ReleaseResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let message = request.into_inner();
+        let name = released_name(&message)?;
+        let tenant = message.tenant.as_str();
+        let released = self.node.decide(Some(deadline), |state, now| {
+            let released = match name {
+                Name::Lease(id) => state.ledger.release(id, Some(tenant), None, now)?,
+                Name::Request(request_id) => state.ledger.release_request(&request_id.into(), tenant, None, now),
+            };
+            if released == Released::Freed {
+                state.pace.freed(now);
+            }
+            Ok::<_, ledger::Refusal>(released)
+        })?;
+        let released = released.map_err(Refusal::from)?;
+        Ok(Response::new(proto::ReleaseResponse {
+            already_released: released == Released::Already,
+            quarantined: released == Released::Quarantined,
+        }))
+    }
+
+    async fn batch_admit(
+        &self,
+        request: Request<proto::BatchAdmitRequest>,
+    ) -> Result<Response<proto::BatchAdmitResponse>, Status> {
+        let call = call_time(&request);
+        let requests = request.into_inner().requests;
+        if requests.is_empty() || requests.len() as u64 > MAX_BATCH_REQUESTS {
+            let rule = format!("must hold 1 to {MAX_BATCH_REQUESTS} requests");
+            return Err(Refusal::field("requests", requests.len(), &rule, "send them in several batches").into());
+        }
+        // All is read before anything is decided: a malformed batch changes nothing.
+        let mut asked = Vec::with_capacity(requests.len());
+        let mut reader = Reader::default();
+        for (place, message) in requests.into_iter().enumerate() {
+            for (field, set) in [("wait", message.wait.is_some()), ("validate_only", message.validate_only)] {
+                if set {
+                    let field = format!("requests[{place}].{field}");
+                    reader.problem(&field, "set", "has no meaning in a batch", "leave it out, or call Admit");
+                }
+            }
+            match read_admit(message, self.node.config.capacity.page_tokens) {
+                Ok((request, _)) => asked.push(request),
+                Err(refusal) => reader.refused(&format!("requests[{place}]"), refusal),
+            }
+        }
+        reader.finish(())?;
+        let (answers, capacity) = self.node.admit_each(asked, call)?;
+        let results = answers.into_iter().map(|answer| match answer {
+            Ok(Granted { lease, repeated }) => proto::BatchAdmitResult {
+                outcome: Some(Outcome::Lease(self.shown(&lease))),
+                repeated_request: repeated,
+            },
+            Err(refusal) => {
+                proto::BatchAdmitResult { outcome: Some(Outcome::Refusal(refusal.into())), repeated_request: false }
+            }
+        });
+        Ok(Response::new(proto::BatchAdmitResponse { results: results.collect(), capacity: Some(capacity) }))
+    }
+
+    async fn get_lease(
+        &self,
+        request: Request<proto::GetLeaseRequest>,
+    ) -> Result<Response<proto::GetLeaseResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let message = request.into_inner();
+        let id = wire::lease_id(&message.lease_id)?;
+        let found = self.node.decide(Some(deadline), |state, _| state.ledger.get(id, Some(&message.tenant)))?;
+        let lease = found.map_err(Refusal::from)?;
+        Ok(Response::new(proto::GetLeaseResponse { lease: Some(self.shown(&lease)) }))
+    }
+
+    async fn list_leases(
+        &self,
+        request: Request<proto::ListLeasesRequest>,
+    ) -> Result<Response<proto::ListLeasesResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let message = request.into_inner();
+        let most = match message.page_size as usize {
+            0 => LIST_PAGE_LEASES,
+            size => size.min(MAX_LIST_PAGE_LEASES),
+        };
+        let after = match message.page_token.as_str() {
+            "" => None,
+            token => Some(token.parse::<LeaseId>().map_err(|_| {
+                let rule = "must be a token of an earlier answer";
+                Refusal::field("page_token", format!("{token:.80}"), rule, "send `next_page_token`, or nothing")
+            })?),
+        };
+        let tenant = (!message.tenant.is_empty()).then_some(message.tenant.as_str());
+        // One more than asked for tells whether there is a next page.
+        let mut leases = self.node.decide(Some(deadline), |state, _| state.ledger.list(tenant, after, most + 1))?;
+        let more = leases.len() > most;
+        leases.truncate(most);
+        let last = leases.last().filter(|_| more).and_then(|lease| lease.id);
+        Ok(Response::new(proto::ListLeasesResponse {
+            leases: leases.iter().map(|lease| wire::lease(lease, &self.node.clock, false)).collect(),
+            next_page_token: last.map(|id| id.to_string()).unwrap_or_default(),
+        }))
+    }
+}
+
+/// What a release names.
+enum Name<'a> {
+    Lease(LeaseId),
+    Request(&'a str),
+}
+
+fn released_name(message: &proto::ReleaseRequest) -> Result<Name<'_>, Refusal> {
+    match (message.lease_id.as_str(), message.request_id.as_str()) {
+        ("", "") => Err(Refusal::field("lease_id", "missing", "names what to release", "give lease_id or request_id")),
+        (lease_id, "") => Ok(Name::Lease(wire::lease_id(lease_id)?)),
+        ("", request_id) => Ok(Name::Request(request_id)),
+        (_, request_id) => {
+            let rule = "excludes lease_id";
+            Err(Refusal::field("request_id", format!("{request_id:.80}"), rule, "give one of the two"))
+        }
+    }
+}
+
+/// Reads a request and its wait. The ledger's own rules are asked as well, so that everything wrong comes back together.
+fn read_admit(message: proto::AdmitRequest, page_tokens: u64) -> Result<(AdmitRequest, Duration), Refusal> {
+    let mut reader = Reader::default();
+    let tokens = [message.prompt_tokens, message.generated_tokens, message.max_new_tokens];
+    let length = if message.pages == 0 {
+        Length::Tokens { prompt: tokens[0], generated: tokens[1], max_new: tokens[2] }
+    } else {
+        if tokens.iter().any(|count| *count > 0) {
+            reader.problem("pages", message.pages, "excludes token counts", "give either pages or tokens");
+        }
+        Length::Pages(message.pages)
+    };
+    let epoch = match message.epoch {
+        0 => None,
+        given => Epoch::new(given).or_else(|| {
+            reader.problem("epoch", given, "is no epoch", "send `epoch` of GetCapacity's answer, or 0 for any");
+            None
+        }),
+    };
+    let wait = reader.duration("wait", message.wait).unwrap_or_default();
+    if wait > MAX_WAIT {
+        let rule = format!("must be at most {} s", MAX_WAIT.as_secs());
+        reader.problem("wait", format!("{wait:?}"), &rule, "wait for less, and ask again");
+    }
+    let ttl = reader.duration("ttl", message.ttl);
+    let prefix_hashes = reader.hashes("prefix_hashes", &message.prefix_hashes);
+    let request = AdmitRequest {
+        request_id: message.request_id.into(),
+        tenant: message.tenant.into(),
+        length,
+        prefix_hashes,
+        priority: message.priority,
+        ttl,
+        epoch,
+    };
+    if let Err(problems) = request.checked_tokens(page_tokens) {
+        reader.problems(problems);
+    }
+    reader.finish((request, wait))
+}

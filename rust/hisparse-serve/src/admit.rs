@@ -1,0 +1,212 @@
+//! Admit, with its bounded wait.
+//!
+//! ```text
+//!  offer ─► granted / refused for good / busy and no wait ────────────► answer
+//!    └────► waiting ─┬─ served ───────────────────────────────────────► answer
+//!                    ├─ wait over: busy, with the node as it is ──────► answer
+//!                    ├─ the call's deadline before that: DEADLINE ────► answer
+//!                    └─ caller gone ─► out of the queue; a lease that nobody has seen is given back
+//! ```
+//! Who waits and who is served next is decided by [`WaitQueue`](ledger::WaitQueue); here is only who is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hisparse_core::env::{Clock, Moment};
+use hisparse_core::ledger::{AdmitRequest, Granted, Offer, Ticket};
+use hisparse_core::limits::MAX_WAITERS;
+use tokio::sync::oneshot;
+
+use crate::error::Refusal;
+use crate::layers::deadline::CallTime;
+use crate::metrics::Admitted;
+use crate::node::{Answer, Node, State};
+use crate::proto;
+
+/// What a first try comes to.
+#[allow(clippy::large_enum_variant)] // moved once; a box would be an allocation in every Admit
+enum Tried {
+    Answered(Answer),
+    Waiting(Ticket, oneshot::Receiver<Answer>),
+}
+
+impl Node {
+    /// Grants, now or within `wait`; or says why not.
+    ///
+    /// # Errors
+    /// Any refusal.
+    pub(crate) async fn admit(self: &Arc<Self>, request: AdmitRequest, wait: Duration, call: CallTime) -> Answer {
+        let answer = self.admit_or_wait(request, wait, call).await;
+        self.count(answer.as_ref().map(|(granted, _)| granted), call);
+        answer
+    }
+
+    async fn admit_or_wait(self: &Arc<Self>, request: AdmitRequest, wait: Duration, call: CallTime) -> Answer {
+        let deadline = call.deadline(wait);
+        let (tried, until) = self.decide(Some(deadline), |state, now| {
+            let until = now.saturating_add(wait).min(deadline);
+            (state.try_admit(request, until.saturating_since(now), now, self), until)
+        })?;
+        match tried {
+            Tried::Answered(answer) => answer,
+            Tried::Waiting(ticket, answer) => {
+                let waiting = Waiting { node: Arc::clone(self), ticket, answer, arrived: call.arrived, done: false };
+                waiting.outcome(until, until == deadline).await
+            }
+        }
+    }
+
+    /// Decides on several requests in their order, each by itself, with nothing in between. None waits.
+    ///
+    /// # Errors
+    /// Those that stop the whole call; each request's own refusal is in its place.
+    pub(crate) fn admit_each(
+        &self,
+        requests: Vec<AdmitRequest>,
+        call: CallTime,
+    ) -> Result<(Vec<Result<Granted, Refusal>>, proto::Capacity), Refusal> {
+        let decided = self.decide(Some(call.deadline(Duration::ZERO)), |state, now| {
+            let each = requests.into_iter().map(|request| match state.try_admit(request, Duration::ZERO, now, self) {
+                Tried::Answered(answer) => answer.map(|(granted, _)| granted),
+                Tried::Waiting(..) => unreachable!("a request without time to wait is answered at once"),
+            });
+            let answers: Vec<_> = each.collect();
+            (answers, state.capacity(now, &self.clock))
+        });
+        if let Ok((answers, _)) = &decided {
+            for answer in answers {
+                self.count(answer.as_ref(), call);
+            }
+        }
+        decided
+    }
+
+    /// What [`Node::admit`] would answer now, without waiting and without reserving anything.
+    ///
+    /// # Errors
+    /// Any refusal.
+    pub(crate) fn validate(&self, request: &AdmitRequest, call: CallTime) -> Answer {
+        let decided = self.decide(Some(call.deadline(Duration::ZERO)), |state, now| {
+            state.grants_at_all()?;
+            match state.queue.validate(&mut state.ledger, request, now) {
+                Ok(granted) => Ok((granted, state.capacity(now, &self.clock))),
+                Err(refusal) => Err(state.refused(refusal, now, &self.clock)),
+            }
+        });
+        let answer = decided.flatten();
+        self.count(answer.as_ref().map(|(granted, _)| granted), call);
+        answer
+    }
+
+    /// Counts a request that could not even be read.
+    pub(crate) fn refuse_unread(&self, refusal: Refusal, call: CallTime) -> Answer {
+        self.count(Err(&refusal), call);
+        Err(refusal)
+    }
+
+    fn count(&self, answer: Result<&Granted, &Refusal>, call: CallTime) {
+        let how = match answer {
+            Ok(granted) if granted.repeated => Admitted::Repeated,
+            Ok(granted) if granted.lease.id.is_none() => Admitted::Validated,
+            Ok(_) => Admitted::Granted,
+            Err(refusal) => Admitted::Refused(refusal),
+        };
+        self.counters().admitted(how, self.clock.now().saturating_since(call.arrived));
+    }
+}
+
+impl State {
+    fn try_admit(&mut self, request: AdmitRequest, wait: Duration, now: Moment, node: &Node) -> Tried {
+        if let Err(refusal) = self.grants_at_all() {
+            return Tried::Answered(Err(refusal));
+        }
+        let full = self.queue.len() as u64 >= MAX_WAITERS;
+        match self.queue.offer(&mut self.ledger, request, wait, now) {
+            Ok(Offer::Granted(granted)) => {
+                if let Some(id) = granted.lease.id.filter(|_| granted.repeated) {
+                    self.note_taker(id, true);
+                }
+                Tried::Answered(Ok((granted, self.capacity(now, &node.clock))))
+            }
+            Ok(Offer::Waiting(ticket)) => {
+                let (sender, receiver) = oneshot::channel();
+                self.waiting.insert(ticket, sender);
+                Tried::Waiting(ticket, receiver)
+            }
+            Err(refusal) if refusal.passes_with_time() && full && !wait.is_zero() => {
+                Tried::Answered(Err(Refusal::Overloaded { what: "waiting requests", limit: MAX_WAITERS }))
+            }
+            Err(refusal) => Tried::Answered(Err(self.refused(refusal, now, &node.clock))),
+        }
+    }
+}
+
+/// A caller that waits. However it ends, dropped half-way included, nothing stays behind.
+struct Waiting {
+    node: Arc<Node>,
+    ticket: Ticket,
+    answer: oneshot::Receiver<Answer>,
+    arrived: Moment,
+    done: bool,
+}
+
+impl Waiting {
+    async fn outcome(mut self, until: Moment, until_deadline: bool) -> Answer {
+        let answered = tokio::select! {
+            biased;
+            answered = &mut self.answer => answered,
+            () = sleep_until(self.node.clock.instant(until)) => {
+                // A decision of any kind ends the waits that are over. Usually this one is the first to come.
+                self.node.decide(None, |_, _| ())?;
+                (&mut self.answer).await
+            }
+        };
+        // A sender that is gone without an answer went down with a decision.
+        let answer = answered.unwrap_or(Err(Refusal::Poisoned));
+        self.delivered(&answer);
+        match answer {
+            Err(Refusal::Busy { .. }) if until_deadline => Err(Refusal::Deadline),
+            answer => answer,
+        }
+    }
+
+    /// The answer is in the caller's hands.
+    fn delivered(&mut self, answer: &Answer) {
+        self.done = true;
+        if let Ok((granted, _)) = answer
+            && let Some(id) = granted.lease.id
+        {
+            // A poisoned node keeps no such notes any more.
+            let _ = self.node.decide(None, |state, _| state.undelivered.remove(&id));
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let (ticket, node, answer) = (self.ticket, &self.node, &mut self.answer);
+        // A poisoned node has no queue to leave.
+        let _ = node.decide(None, |state, now| {
+            state.queue.cancel(ticket);
+            state.waiting.remove(&ticket);
+            // Looked at under the lock: from here on nobody can answer any more.
+            if let Ok(Ok((granted, _))) = answer.try_recv()
+                && let Some(id) = granted.lease.id
+            {
+                state.take_back(id, now);
+            }
+        });
+        node.counters().admitted(Admitted::Cancelled, node.clock.now().saturating_since(self.arrived));
+    }
+}
+
+/// Sleeps until then; for ever where that is beyond the clock.
+async fn sleep_until(instant: Option<tokio::time::Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,324 @@
+//! The one place where a refusal becomes a gRPC status.
+//!
+//! ```text
+//!  Refusal ──► code, message, google.rpc details ──► Status of a call
+//!                                               └──► proto::Refusal inside a batch
+//! ```
+//! | refusal | code | reason |
+//! |---|---|---|
+//! | malformed, a bad field | `INVALID_ARGUMENT` | (none: `BadRequest` names the fields) |
+//! | another tenant's lease | `PERMISSION_DENIED` | (none) |
+//! | never fits | `FAILED_PRECONDITION` | `NEVER_FITS` |
+//! | stale epoch | `FAILED_PRECONDITION` | `STALE_EPOCH` |
+//! | busy | `RESOURCE_EXHAUSTED` | `POOL_BUSY` |
+//! | tenant quota | `RESOURCE_EXHAUSTED` | `QUOTA` |
+//! | draining, overloaded | `UNAVAILABLE` | `DRAINING`, `OVERLOADED` |
+//! | no such lease, or not in that state | `NOT_FOUND` | `LEASE_NOT_FOUND` |
+//! | request id reused | `ALREADY_EXISTS` | `REQUEST_ID_REUSED` |
+//! | past its deadline | `DEADLINE_EXCEEDED` | `DEADLINE` |
+//! | a fault of our own | `INTERNAL` | (none) |
+//!
+//! Everything variable in a message is in the details as well, so that no caller parses text.
+
+use std::fmt;
+use std::time::Duration;
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::ledger::{self, Pool};
+use hisparse_core::limits::{MAX_ERROR_DETAIL_BYTES, MAX_RETRY_DELAY, MIN_RETRY_DELAY};
+use prost::Message;
+use prost_types::Any;
+use tonic::{Code, Status};
+use tonic_types::pb;
+
+use crate::proto;
+use crate::wire::duration_to_proto;
+
+/// Domain of every `ErrorInfo`.
+pub(crate) const DOMAIN: &str = "hisparse.v1";
+/// Longest message, in bytes; it travels twice.
+const MAX_MESSAGE_BYTES: usize = 512;
+/// Most fields that one `BadRequest` names.
+const MAX_VIOLATIONS: usize = 16;
+
+/// Why a call is refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Refusal {
+    /// The ledger says no.
+    Ledger(ledger::Refusal),
+    /// The ledger says not now, while so many requests wait.
+    Busy { refusal: ledger::Refusal, waiting: usize, retry: Duration, capacity: Box<proto::Capacity> },
+    /// The request breaks a rule of the interface.
+    Invalid(Problems),
+    /// A bound of the service itself is reached.
+    Overloaded { what: &'static str, limit: u64 },
+    /// No decision before the call's deadline; nothing changed.
+    Deadline,
+    /// The server is stopping.
+    Stopping,
+    /// A decision panicked: what the ledger says may be wrong, so nothing more is decided.
+    Poisoned,
+}
+
+impl Refusal {
+    /// A request with one field at fault.
+    pub(crate) fn field(field: &str, value: impl fmt::Display, rule: &str, remedy: &str) -> Self {
+        Self::Invalid(Problems::one(Problem::new(field, value, rule, remedy)))
+    }
+
+    /// The status code.
+    pub(crate) const fn code(&self) -> Code {
+        match self {
+            Self::Ledger(refusal) | Self::Busy { refusal, .. } => match refusal {
+                ledger::Refusal::Malformed(_) => Code::InvalidArgument,
+                ledger::Refusal::OtherTenant { .. } => Code::PermissionDenied,
+                ledger::Refusal::NeverFits { .. } | ledger::Refusal::StaleEpoch { .. } => Code::FailedPrecondition,
+                ledger::Refusal::PoolBusy { .. }
+                | ledger::Refusal::Quota { .. }
+                | ledger::Refusal::TooManyTenants { .. } => Code::ResourceExhausted,
+                ledger::Refusal::Draining => Code::Unavailable,
+                ledger::Refusal::LeaseNotFound { .. } | ledger::Refusal::WrongState { .. } => Code::NotFound,
+                ledger::Refusal::RequestIdReused { .. } => Code::AlreadyExists,
+                _ => Code::Internal,
+            },
+            Self::Invalid(_) => Code::InvalidArgument,
+            Self::Overloaded { .. } | Self::Stopping => Code::Unavailable,
+            Self::Deadline => Code::DeadlineExceeded,
+            Self::Poisoned => Code::Internal,
+        }
+    }
+
+    /// `ErrorInfo.reason`; empty where the code says it all.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.reason().unwrap_or_default(),
+            Self::Overloaded { .. } => "OVERLOADED",
+            Self::Stopping => "DRAINING",
+            Self::Deadline => "DEADLINE",
+            Self::Invalid(_) | Self::Poisoned => "",
+        }
+    }
+
+    /// When trying again may help.
+    fn retry(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry, .. } => Some(*retry),
+            Self::Overloaded { .. } => Some(MIN_RETRY_DELAY),
+            Self::Stopping | Self::Ledger(ledger::Refusal::Draining) => Some(MAX_RETRY_DELAY),
+            _ => None,
+        }
+    }
+
+    /// The pool or quota that refused.
+    fn binding(&self) -> &'static str {
+        match self {
+            Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.binding().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    fn message(&self) -> String {
+        let text = match self {
+            Self::Ledger(refusal) => refusal.to_string(),
+            Self::Busy { refusal, waiting: 0, .. } => format!("{refusal}; try again, wait, or try another node"),
+            Self::Busy { refusal, waiting, .. } => {
+                format!("{refusal}; {waiting} requests wait already; try again, wait, or try another node")
+            }
+            Self::Invalid(problems) => problems.to_string(),
+            Self::Overloaded { what, limit } => {
+                format!("overloaded: {limit} {what} is the bound, and it is reached; try again later")
+            }
+            Self::Deadline => "the deadline passed before a decision, and nothing was reserved".into(),
+            Self::Stopping => "the server is stopping; use another node".into(),
+            Self::Poisoned => "a decision failed half-way, so nothing more is decided: restart the service".into(),
+        };
+        truncated(text, MAX_MESSAGE_BYTES)
+    }
+
+    /// What the message says, for programs.
+    fn metadata(&self) -> Vec<(&'static str, String)> {
+        use ledger::Refusal as R;
+        let pool_and = |pool: &Pool, asked: &u64| vec![("pool", pool.to_string()), ("asked", asked.to_string())];
+        let (refusal, waiting) = match self {
+            Self::Ledger(refusal) => (refusal, None),
+            Self::Busy { refusal, waiting, .. } => (refusal, Some(waiting)),
+            Self::Overloaded { what, limit } => {
+                return vec![("what", (*what).to_owned()), ("limit", limit.to_string())];
+            }
+            _ => return Vec::new(),
+        };
+        let mut metadata = match refusal {
+            R::NeverFits { limit, value, asked } => {
+                vec![("limit", limit.name().to_owned()), ("value", value.to_string()), ("asked", asked.to_string())]
+            }
+            R::PoolBusy { pool, asked, available } => {
+                [pool_and(pool, asked), vec![("available", available.to_string())]].concat()
+            }
+            R::Quota { pool, asked, ceiling, used } => {
+                [pool_and(pool, asked), vec![("ceiling", ceiling.to_string()), ("used", used.to_string())]].concat()
+            }
+            R::TooManyTenants { limit } => vec![("limit", limit.to_string())],
+            R::StaleEpoch { given, current } => {
+                vec![("epoch", given.to_string()), ("current_epoch", current.to_string())]
+            }
+            R::LeaseNotFound { id } | R::OtherTenant { id } => vec![("lease_id", id.to_string())],
+            R::WrongState { id, state, .. } => {
+                vec![("lease_id", id.to_string()), ("state", format!("{state:?}").to_uppercase())]
+            }
+            R::RequestIdReused { lease } => vec![("lease_id", lease.to_string())],
+            _ => Vec::new(),
+        };
+        metadata.extend(waiting.map(|waiting| ("waiting", waiting.to_string())));
+        metadata
+    }
+
+    /// The details, most important first.
+    fn details(&self) -> Vec<Any> {
+        let mut details = Vec::new();
+        if !self.reason().is_empty() {
+            let metadata = self.metadata().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+            let info = pb::ErrorInfo { reason: self.reason().into(), domain: DOMAIN.into(), metadata };
+            details.push(any("google.rpc.ErrorInfo", &info));
+        }
+        if let Some(retry) = self.retry() {
+            let info = pb::RetryInfo { retry_delay: Some(duration_to_proto(retry)) };
+            details.push(any("google.rpc.RetryInfo", &info));
+        }
+        match self {
+            Self::Invalid(problems) | Self::Ledger(ledger::Refusal::Malformed(problems)) => {
+                details.push(any("google.rpc.BadRequest", &bad_request(problems)));
+            }
+            Self::Busy { refusal, capacity, .. } => {
+                details.push(quota_failure(self.binding(), &refusal.to_string()));
+                details.push(any("hisparse.v1.Capacity", &**capacity));
+            }
+            _ => {}
+        }
+        details
+    }
+}
+
+impl From<ledger::Refusal> for Refusal {
+    fn from(refusal: ledger::Refusal) -> Self {
+        Self::Ledger(refusal)
+    }
+}
+
+fn bad_request(problems: &Problems) -> pb::BadRequest {
+    let violations = problems.iter().take(MAX_VIOLATIONS).map(|problem| pb::bad_request::FieldViolation {
+        field: truncated(problem.field.clone(), 64),
+        description: truncated(format!("{}; {}", problem.rule, problem.remedy), 128),
+        ..Default::default()
+    });
+    pb::BadRequest { field_violations: violations.collect() }
+}
+
+fn quota_failure(pool: &str, description: &str) -> Any {
+    let violation = pb::quota_failure::Violation {
+        subject: format!("pool:{pool}"),
+        description: truncated(description.to_owned(), 256),
+        api_service: DOMAIN.to_owned(),
+        quota_metric: pool.to_owned(),
+        ..Default::default()
+    };
+    any("google.rpc.QuotaFailure", &pb::QuotaFailure { violations: vec![violation] })
+}
+
+fn any(name: &str, message: &impl Message) -> Any {
+    Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
+}
+
+/// At most `limit` bytes of a text, cut between characters.
+fn truncated(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        let mut end = limit - '…'.len_utf8();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        let code = refusal.code();
+        let mut rich = pb::Status { code: code.into(), message: refusal.message(), details: refusal.details() };
+        // The last detail is the least important one.
+        while rich.encoded_len() > MAX_ERROR_DETAIL_BYTES && rich.details.pop().is_some() {}
+        Self::with_details(code, rich.message.clone(), rich.encode_to_vec().into())
+    }
+}
+
+impl From<Refusal> for proto::Refusal {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            code: refusal.code().into(),
+            reason: refusal.reason().into(),
+            message: refusal.message(),
+            retry_delay: refusal.retry().map(duration_to_proto),
+            binding: refusal.binding().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::StatusExt;
+
+    use super::*;
+
+    fn busy(numa_nodes: u32) -> Refusal {
+        let pool = |node| proto::Pool {
+            name: "host_pages".into(),
+            numa_node: Some(node),
+            total: u64::MAX,
+            free: u64::MAX,
+            reserved: u64::MAX,
+            committed: u64::MAX,
+            evictable: u64::MAX,
+            scrubbing: u64::MAX,
+            quarantined: u64::MAX,
+        };
+        let capacity = proto::Capacity { pools: (0..numa_nodes).map(pool).collect(), ..Default::default() };
+        let refusal = ledger::Refusal::PoolBusy { pool: Pool::Seats, asked: 1, available: 0 };
+        Refusal::Busy { refusal, waiting: 3, retry: Duration::from_millis(250), capacity: Box::new(capacity) }
+    }
+
+    #[test]
+    fn busy_names_the_pool_the_delay_and_the_fresh_capacity() {
+        let status = Status::from(busy(2));
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        let details = status.get_error_details();
+        let info = details.error_info().unwrap();
+        assert_eq!((info.reason.as_str(), info.domain.as_str()), ("POOL_BUSY", "hisparse.v1"));
+        assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_millis(250)));
+        assert_eq!(details.quota_failure().unwrap().violations[0].subject, "pool:seats");
+        let rich = pb::Status::decode(status.details()).unwrap();
+        let capacity = rich.details.iter().find(|any| any.type_url.ends_with("hisparse.v1.Capacity")).unwrap();
+        assert_eq!(proto::Capacity::decode(&*capacity.value).unwrap().pools.len(), 2);
+    }
+
+    #[test]
+    fn details_stay_below_the_bound_whatever_they_hold() {
+        let mut problems = Problems::new();
+        for _ in 0..500 {
+            problems.push(Problem::new("x".repeat(10_000), "y".repeat(10_000), "é".repeat(9_000), "use less"));
+        }
+        for refusal in [busy(1_000), Refusal::Invalid(problems)] {
+            let status = Status::from(refusal.clone());
+            assert!(status.details().len() <= MAX_ERROR_DETAIL_BYTES, "{refusal:?}");
+            assert!(status.message().len() <= MAX_MESSAGE_BYTES, "{refusal:?}");
+            assert!(!status.details().is_empty(), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_says_the_same_as_the_call_alone() {
+        let alone = Status::from(busy(1));
+        let batched = proto::Refusal::from(busy(1));
+        assert_eq!((batched.code, batched.message.as_str()), (i32::from(alone.code()), alone.message()));
+        assert_eq!((batched.reason.as_str(), batched.binding.as_str()), ("POOL_BUSY", "seats"));
+    }
+}

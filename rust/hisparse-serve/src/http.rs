@@ -1,0 +1,91 @@
+//! The plain HTTP port: for probes, scrapers and people. It reads; it never changes anything.
+//!
+//! ```text
+//!  /healthz   200 while the process answers                  liveness: restart it if not
+//!  /readyz    200 while it grants, 503 with the reason else  readiness: send it no new work
+//!  /metrics   Prometheus text
+//! ```
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hisparse_core::limits::MAX_HTTP_CONNECTIONS;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::metrics;
+use crate::node::Node;
+
+/// Time a client has to send its request's head.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Rest after a failed accept: out of descriptors, most likely.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+
+/// Serves as long as the runtime lives, through a drain and a stop. Connections beyond the bound wait in the kernel's
+/// queue.
+pub(crate) async fn serve(listener: TcpListener, node: Arc<Node>) {
+    let seats = Arc::new(Semaphore::new(MAX_HTTP_CONNECTIONS));
+    loop {
+        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let node = Arc::clone(&node);
+                tokio::spawn(async move {
+                    serve_connection(stream, node).await;
+                    drop(seat);
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_REST).await,
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, node: Arc<Node>) {
+    let service = service_fn(move |request| {
+        let answer = answer(&request, &node);
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
+    // A client that breaks off is its own affair.
+    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+}
+
+fn answer(request: &Request<Incoming>, node: &Node) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/readyz" => match node.not_ready() {
+            None => text(StatusCode::OK, "ok\n"),
+            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+        },
+        "/metrics" => {
+            let mut page = text(StatusCode::OK, metrics::page(node));
+            page.headers_mut().insert(CONTENT_TYPE, PROMETHEUS);
+            page
+        }
+        _ => text(StatusCode::NOT_FOUND, "there is /healthz, /readyz and /metrics\n"),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, TEXT);
+    response
+}

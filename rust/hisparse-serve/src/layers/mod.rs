@@ -1,0 +1,3 @@
+//! What every call passes on its way in, one file per layer.
+
+pub(crate) mod deadline;

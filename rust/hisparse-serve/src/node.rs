@@ -1,0 +1,358 @@
+//! The owner of the ledger: one mutex, one decision at a time, in an order that everyone agrees on.
+//!
+//! ```text
+//!  call ──► lock ─► now ─► past its deadline? ─► advance time ─► decide ─► serve the queue ─► unlock ─► tell watchers
+//!                                                                  (nothing in here waits, sleeps or awaits)
+//! ```
+//! A decision takes about a microsecond, so the lock is shorter than any hand-over to another thread would be. What it
+//! guards: [`State`]. What may be called while it is held: the ledger, its queue, sending an answer to a waiter; never
+//! I/O, never anything that blocks. Room freed by a decision goes to the queue within the same lock, so the next
+//! call sees both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use hisparse_core::budget::Plan;
+use hisparse_core::env::{Clock, Moment};
+use hisparse_core::error::Problems;
+use hisparse_core::ledger::{
+    self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, TenantPolicy, Ticket, WaitQueue,
+};
+use hisparse_core::pages::Isolation;
+use tokio::sync::{oneshot, watch};
+
+use crate::env::{MachineClock, MachineEntropy};
+use crate::error::Refusal;
+use crate::metrics::Counters;
+use crate::pace::Pace;
+use crate::{proto, wire};
+
+/// Time between two looks at what has ended by itself: an expiry is noticed no later than this.
+const LONGEST_REST: Duration = Duration::from_millis(100);
+/// And no more often than this.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
+
+/// What the node is.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Name of the model served.
+    pub model: String,
+    /// What it can hold.
+    pub capacity: NodeCapacity,
+    /// Bytes of one page over all layers, main KV and indexer keys together.
+    pub page_bytes: u64,
+    /// The plan that `capacity` comes from; `None` where there was none.
+    pub budget: Option<Plan>,
+    /// What tenants may hold, by name; others may hold anything.
+    pub tenants: Vec<(String, TenantPolicy)>,
+}
+
+impl NodeConfig {
+    /// A node of these figures, without a plan behind them.
+    pub fn of_capacity(model: &str, capacity: NodeCapacity) -> Self {
+        Self { model: model.to_owned(), capacity, page_bytes: 0, budget: None, tenants: Vec::new() }
+    }
+}
+
+/// What a waiter is told: a grant with the node as it was right after, or why not.
+pub(crate) type Answer = Result<(Granted, proto::Capacity), Refusal>;
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) queue: WaitQueue,
+    /// Who is told what comes of a wait.
+    pub(crate) waiting: BTreeMap<Ticket, oneshot::Sender<Answer>>,
+    pub(crate) pace: Pace,
+    /// Leases granted to waiters that have not taken them yet. One that goes away before gives its lease back.
+    pub(crate) undelivered: BTreeSet<LeaseId>,
+    pub(crate) stopping: bool,
+}
+
+/// Everything a scrape or an operator wants at a glance.
+#[derive(Debug)]
+pub(crate) struct Overview {
+    pub(crate) capacity: proto::Capacity,
+    pub(crate) leases: [(&'static str, u64); 3],
+    pub(crate) waiters: usize,
+}
+
+/// The node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) config: NodeConfig,
+    pub(crate) clock: MachineClock,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) watches: AtomicUsize,
+    epoch: Epoch,
+    state: Mutex<State>,
+    /// The ledger's sequence after the last change, for watchers.
+    changes: watch::Sender<u64>,
+    /// Why the node grants nothing, for health.
+    standing: watch::Sender<Standing>,
+    counters: Counters,
+}
+
+/// Whether the node grants, and if not why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Granting,
+    Draining,
+    Stopping,
+    /// The ledger found a fault in itself.
+    Faulted,
+}
+
+impl Node {
+    /// A node in which everything is free.
+    ///
+    /// # Errors
+    /// Figures that the ledger cannot keep books of, tenant policies that contradict each other.
+    pub(crate) fn new(
+        config: NodeConfig,
+        clock: MachineClock,
+        epoch: Epoch,
+        addresses: Vec<String>,
+    ) -> Result<Self, Problems> {
+        // The node counts pages and does not own their bytes, so it zeroes none.
+        let settings = LedgerConfig { isolation: Isolation::Shared, ..LedgerConfig::new(config.capacity) };
+        let mut ledger = Ledger::new(settings, epoch, &mut MachineEntropy)?;
+        for (tenant, policy) in &config.tenants {
+            ledger.set_tenant_policy(tenant, *policy)?;
+        }
+        let state = State {
+            ledger,
+            queue: WaitQueue::new(),
+            waiting: BTreeMap::new(),
+            pace: Pace::default(),
+            undelivered: BTreeSet::new(),
+            stopping: false,
+        };
+        Ok(Self {
+            config,
+            clock,
+            addresses,
+            watches: AtomicUsize::new(0),
+            epoch,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(0),
+            standing: watch::Sender::new(Standing::Granting),
+            counters: Counters::default(),
+        })
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Told of every change of the ledger.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Told when the node begins or ceases to grant.
+    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// Why the node grants nothing; `None` while it does.
+    pub(crate) fn not_ready(&self) -> Option<&'static str> {
+        if self.state.is_poisoned() {
+            return Some("a decision failed half-way: restart the service");
+        }
+        match *self.standing.borrow() {
+            Standing::Granting => None,
+            Standing::Draining => Some("draining"),
+            Standing::Stopping => Some("stopping"),
+            Standing::Faulted => Some("the ledger found a fault in itself: dump it, then restart the service"),
+        }
+    }
+
+    /// Makes one decision. `deadline`: after it, nothing is touched.
+    ///
+    /// # Errors
+    /// [`Refusal::Deadline`], [`Refusal::Poisoned`].
+    pub(crate) fn decide<T>(
+        &self,
+        deadline: Option<Moment>,
+        decision: impl FnOnce(&mut State, Moment) -> T,
+    ) -> Result<T, Refusal> {
+        let mut state = self.lock()?;
+        let now = self.clock.now();
+        if deadline.is_some_and(|deadline| now > deadline) {
+            return Err(Refusal::Deadline);
+        }
+        let before = state.ledger.sequence();
+        state.ledger.advance(now);
+        let decided = decision(&mut state, now);
+        state.serve_queue(now, &self.clock);
+        let after = state.ledger.sequence();
+        let standing = state.standing();
+        drop(state);
+        if after != before {
+            self.changes.send_if_modified(|last| {
+                let newer = after > *last;
+                *last = after.max(*last);
+                newer
+            });
+        }
+        self.standing.send_if_modified(|last| std::mem::replace(last, standing) != standing);
+        Ok(decided)
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>, Refusal> {
+        self.state.lock().map_err(|_| Refusal::Poisoned)
+    }
+
+    /// Starts or ends draining; the leases still held.
+    pub(crate) fn drain(&self, resume: bool, deadline: Moment) -> Result<(u64, proto::Capacity), Refusal> {
+        self.decide(Some(deadline), |state, now| {
+            state.ledger.set_draining(!resume);
+            let counts = state.ledger.lease_counts();
+            (counts.reserved + counts.committed + counts.quarantined, state.capacity(now, &self.clock))
+        })
+    }
+
+    /// Grants nothing from now on and sends everyone away who waits: the server is stopping.
+    pub(crate) fn stop(&self) {
+        // A poisoned node has nothing left to stop.
+        let _ = self.decide(None, |state, _| {
+            state.stopping = true;
+            for (ticket, answer) in std::mem::take(&mut state.waiting) {
+                state.queue.cancel(ticket);
+                // A waiter that is gone needs no answer.
+                let _ = answer.send(Err(Refusal::Stopping));
+            }
+        });
+    }
+
+    /// The node at a glance.
+    pub(crate) fn overview(&self) -> Result<Overview, Refusal> {
+        self.decide(None, |state, now| {
+            let counts = state.ledger.lease_counts();
+            Overview {
+                capacity: state.capacity(now, &self.clock),
+                leases: [
+                    ("reserved", counts.reserved),
+                    ("committed", counts.committed),
+                    ("quarantined", counts.quarantined),
+                ],
+                waiters: state.queue.len(),
+            }
+        })
+    }
+
+    /// Ends leases when their time comes, for ever. Every call does the same first, so this only bounds how late it is
+    /// done on a node that nobody calls.
+    pub(crate) async fn keep_time(&self) {
+        loop {
+            let Ok(rest) = self.decide(None, |state, now| {
+                let ends = [state.ledger.next_deadline(), state.queue.next_deadline()];
+                let next = ends.into_iter().flatten().min();
+                next.map_or(LONGEST_REST, |end| end.saturating_since(now)).clamp(SHORTEST_REST, LONGEST_REST)
+            }) else {
+                return;
+            };
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    /// One more watch, if there is room.
+    pub(crate) fn enter_watch(self: &Arc<Self>, most: usize) -> Option<WatchPlace> {
+        let entered = self
+            .watches
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |watches| (watches < most).then_some(watches + 1));
+        entered.is_ok().then(|| WatchPlace(Arc::clone(self)))
+    }
+}
+
+/// A place among the watches; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct WatchPlace(Arc<Node>);
+
+impl Drop for WatchPlace {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// The node now, as the wire shows it.
+    pub(crate) fn capacity(&self, now: Moment, clock: &MachineClock) -> proto::Capacity {
+        self.ledger.capacity(None, &[]).map(|seen| wire::capacity(&seen, clock.wall(now))).unwrap_or_default()
+    }
+
+    /// A refusal of the ledger as callers are told it: what time may mend comes with a delay and the node as it is.
+    pub(crate) fn refused(&self, refusal: ledger::Refusal, now: Moment, clock: &MachineClock) -> Refusal {
+        if !refusal.passes_with_time() {
+            return Refusal::Ledger(refusal);
+        }
+        let waiting = self.queue.len();
+        let capacity = Box::new(self.capacity(now, clock));
+        Refusal::Busy { refusal, waiting, retry: self.pace.retry_delay(waiting), capacity }
+    }
+
+    /// Nothing is granted while the server stops.
+    pub(crate) const fn grants_at_all(&self) -> Result<(), Refusal> {
+        if self.stopping { Err(Refusal::Stopping) } else { Ok(()) }
+    }
+
+    /// Grants to those who wait what there is for them, and tells them.
+    fn serve_queue(&mut self, now: Moment, clock: &MachineClock) {
+        if self.queue.is_empty() {
+            return;
+        }
+        for served in self.queue.serve(&mut self.ledger, now) {
+            let Some(waiter) = self.waiting.remove(&served.ticket) else { continue };
+            let (answer, id) = match served.outcome {
+                Ok(granted) => {
+                    let id = granted.lease.id.inspect(|id| self.note_taker(*id, granted.repeated));
+                    (Ok((granted, self.capacity(now, clock))), id)
+                }
+                Err(refusal) => (Err(self.refused(refusal, now, clock)), None),
+            };
+            if waiter.send(answer).is_err()
+                && let Some(id) = id
+            {
+                self.take_back(id, now);
+            }
+        }
+    }
+
+    /// A lease got a taker: a waiter that has yet to fetch it, or (`repeated`) one that asked for it again, after
+    /// which it is in somebody's hands for certain.
+    pub(crate) fn note_taker(&mut self, id: LeaseId, repeated: bool) {
+        if repeated {
+            self.undelivered.remove(&id);
+        } else {
+            self.undelivered.insert(id);
+        }
+    }
+
+    /// The waiter went away without its lease: nobody has ever seen it, so it is free at once.
+    pub(crate) fn take_back(&mut self, id: LeaseId, now: Moment) {
+        if self.undelivered.remove(&id) {
+            // The only refusal there is names another tenant, and no tenant is named here.
+            let _ = self.ledger.release(id, None, None, now);
+        }
+    }
+
+    const fn standing(&self) -> Standing {
+        if self.stopping {
+            Standing::Stopping
+        } else if self.ledger.fault().is_some() {
+            Standing::Faulted
+        } else if self.ledger.is_draining() {
+            Standing::Draining
+        } else {
+            Standing::Granting
+        }
+    }
+}

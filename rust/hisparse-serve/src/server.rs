@@ -1,0 +1,317 @@
+//! The server as a library: start it, ask where it is, stop it, wait for it.
+//!
+//! ```text
+//!  Server::start ─► sockets bound ─► runtime, threads ─► Running ── stop(grace) ─► join()
+//!                       └─ Problems: nothing was started, nothing is left behind
+//!
+//!        unix ─┐                    ┌─ Capacity, Admission, Budget, Admin
+//!   loopback ──┼─► deadline layer ──┤
+//!              │                    └─ health, reflection
+//!        http ─┴─► /healthz /readyz /metrics
+//! ```
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::limits::{MAX_CALLS_PER_CONNECTION, MAX_CONNECTIONS, MAX_SERVE_THREADS, SERVE_THREADS, STOP_GRACE};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tower_layer::{Identity, Stack};
+
+use crate::accept::connections;
+use crate::env::MachineClock;
+use crate::layers::deadline::DeadlineLayer;
+use crate::listen::{self, UnixSocket};
+use crate::node::{Node, NodeConfig};
+use crate::shutdown::{Ask, Ended, Signals, StopSwitch};
+use crate::{epoch, http, services};
+
+/// Window of one stream and of one connection, in bytes: what edge proxies use.
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// Largest header list of a call, in bytes.
+const HEADER_LIST_BYTES: u32 = 8 << 10;
+/// A silent peer is asked for a sign of life this often, and has this long to give it.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Streams that a peer may reset before they were accepted: more is an attack (CVE-2023-44487).
+const PENDING_RESETS: usize = 20;
+/// How long threads have to notice that the runtime ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What a server is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node behind the interface.
+    pub node: NodeConfig,
+    /// Path of the Unix socket; `None` for no such socket.
+    pub socket: Option<PathBuf>,
+    /// Loopback address for gRPC, as `127.0.0.1:7411`; `None` for none.
+    pub listen: Option<String>,
+    /// Address of the HTTP port, as `127.0.0.1:7412`; `None` for none.
+    pub http: Option<String>,
+    /// Threads that answer calls.
+    pub threads: usize,
+    /// Stop on SIGTERM and SIGINT. The handlers stay for the life of the process.
+    pub handle_signals: bool,
+    /// How long a signal lets calls finish.
+    pub stop_grace: Duration,
+}
+
+impl Config {
+    /// This node, reachable nowhere yet, with the default of everything else.
+    pub fn new(node: NodeConfig) -> Self {
+        Self {
+            node,
+            socket: None,
+            listen: None,
+            http: None,
+            threads: SERVE_THREADS,
+            handle_signals: false,
+            stop_grace: STOP_GRACE,
+        }
+    }
+
+    fn check(&self) -> Result<(), Problems> {
+        let mut problems = Problems::new();
+        if self.socket.is_none() && self.listen.is_none() {
+            let remedy = "give a Unix socket or a loopback address";
+            problems.push(Problem::new("socket", "missing", "a server needs an address for gRPC", remedy));
+        }
+        if !(1..=MAX_SERVE_THREADS).contains(&self.threads) {
+            let remedy = format!("give a number from 1 to {MAX_SERVE_THREADS}");
+            problems.push(Problem::new("threads", self.threads, "must be in range", remedy));
+        }
+        problems.into_result(())
+    }
+}
+
+/// Starts servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Server;
+
+impl Server {
+    /// Binds every address and starts answering on threads of its own. When it returns the server is ready.
+    ///
+    /// Call it after any fork: threads do not survive one.
+    ///
+    /// # Errors
+    /// Everything wrong with the configuration, or the first address that cannot be had. Nothing is left running.
+    pub fn start(config: Config) -> Result<Running, Problems> {
+        config.check()?;
+        let clock = MachineClock::start();
+        let bound = Bound::new(&config)?;
+        let epoch_file = config.socket.as_deref().map(epoch::file_beside);
+        let epoch = epoch::next(epoch_file.as_deref(), clock.wall_at_origin())?;
+        let node = Arc::new(Node::new(config.node, clock, epoch, bound.addresses.clone())?);
+
+        let failed = |error: io::Error| {
+            Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(config.threads)
+            .thread_name("hisparse-serve")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let (switch, asked) = StopSwitch::new();
+        let (switch, ended) = (Arc::new(switch), Arc::new(Ended::default()));
+        let addresses = bound.addresses.clone();
+        let signals = config.handle_signals.then(|| (Arc::clone(&switch), config.stop_grace));
+        // The caller may be on a runtime of its own, so ours is entered on a thread of ours.
+        let (begun, has_begun) = std::sync::mpsc::sync_channel(1);
+        let thread = {
+            let (node, ended) = (Arc::clone(&node), Arc::clone(&ended));
+            let work = move || {
+                run(runtime, bound, &node, clock, signals, asked, &begun);
+                ended.set();
+            };
+            std::thread::Builder::new().name("hisparse-main".into()).spawn(work).map_err(failed)?
+        };
+        let running = Running { addresses, node, switch, ended, thread: Some(thread) };
+        match has_begun.recv() {
+            Ok(Ok(())) => Ok(running),
+            Ok(Err(error)) => Err(failed(error)),
+            Err(gone) => Err(failed(io::Error::other(gone))),
+        }
+    }
+}
+
+/// A server that answers.
+#[derive(Debug)]
+pub struct Running {
+    addresses: Vec<String>,
+    node: Arc<Node>,
+    switch: Arc<StopSwitch>,
+    ended: Arc<Ended>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Where it listens: `unix:/run/h.sock`, `127.0.0.1:7411`, `http://127.0.0.1:7412`, with the ports it got.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Whether it grants.
+    pub fn ready(&self) -> bool {
+        self.node.not_ready().is_none()
+    }
+
+    /// Asks it to stop; calls may finish for `grace`. Asked again, it stops at once. Returns immediately.
+    pub fn stop(&self, grace: Duration) {
+        self.switch.ask(grace);
+    }
+
+    /// Waits for its end, at most so long (`None`: for ever); whether it has ended.
+    pub fn wait(&self, longest: Option<Duration>) -> bool {
+        self.ended.wait(longest)
+    }
+
+    /// Waits for its end.
+    pub fn join(mut self) {
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed by its own thread, and the sockets are gone with it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    /// Stops at once and waits for it: no thread outlives the handle.
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.switch.ask(Duration::ZERO);
+            self.finish();
+        }
+    }
+}
+
+/// Sockets that are bound, and not yet served.
+struct Bound {
+    unix: Option<UnixSocket>,
+    tcp: Option<std::net::TcpListener>,
+    http: Option<std::net::TcpListener>,
+    addresses: Vec<String>,
+}
+
+impl Bound {
+    fn new(config: &Config) -> Result<Self, Problems> {
+        let unix = config.socket.as_deref().map(UnixSocket::bind).transpose()?;
+        let tcp = config.listen.as_deref().map(listen::bind_loopback).transpose()?;
+        let http = config.http.as_deref().map(listen::bind_http).transpose()?;
+        let mut addresses = Vec::new();
+        addresses.extend(unix.as_ref().map(|socket| format!("unix:{}", socket.path().display())));
+        for (scheme, listener) in [("", &tcp), ("http://", &http)] {
+            let local = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+            addresses.extend(local.map(|address| format!("{scheme}{address}")));
+        }
+        Ok(Self { unix, tcp, http, addresses })
+    }
+
+    /// Starts to answer.
+    async fn serve(self, node: Arc<Node>, clock: MachineClock) -> io::Result<Serving> {
+        let (stopped, stopping) = watch::channel(false);
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let (routes, mut health) = services::routes(&node, &stopping);
+        health.begin().await;
+        let mut calls = JoinSet::new();
+        let mut unix = self.unix;
+        if let Some(listener) = unix.as_mut().and_then(UnixSocket::take_listener) {
+            let incoming = connections(UnixListener::from_std(listener)?, Arc::clone(&places));
+            let server = grpc(clock).add_routes(routes.clone());
+            calls.spawn(server.serve_with_incoming_shutdown(incoming, end_of(stopping.clone())));
+        }
+        if let Some(listener) = self.tcp {
+            let incoming = connections(TcpListener::from_std(listener)?, places);
+            let server = grpc(clock).add_routes(routes);
+            calls.spawn(server.serve_with_incoming_shutdown(incoming, end_of(stopping)));
+        }
+        if let Some(listener) = self.http {
+            tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&node)));
+        }
+        tokio::spawn(async move { node.keep_time().await });
+        tokio::spawn(health.follow());
+        Ok(Serving { unix, calls, stopped })
+    }
+}
+
+/// What runs.
+struct Serving {
+    unix: Option<UnixSocket>,
+    calls: JoinSet<Result<(), tonic::transport::Error>>,
+    stopped: watch::Sender<bool>,
+}
+
+/// The server's own thread: brings everything up, says so, waits for the end and brings it about.
+fn run(
+    runtime: Runtime,
+    bound: Bound,
+    node: &Arc<Node>,
+    clock: MachineClock,
+    signals: Option<(Arc<StopSwitch>, Duration)>,
+    mut asked: watch::Receiver<Ask>,
+    begun: &SyncSender<io::Result<()>>,
+) {
+    runtime.block_on(async {
+        let up = async {
+            if let Some((switch, grace)) = signals {
+                let signals = Signals::take_over()?;
+                tokio::spawn(async move { signals.forward(&switch, grace).await });
+            }
+            bound.serve(Arc::clone(node), clock).await
+        };
+        // The starter waits for this word and is there to hear it.
+        let mut serving = match up.await {
+            Ok(serving) => begun.send(Ok(())).map(|()| serving).ok(),
+            Err(error) => begun.send(Err(error)).ok().and(None),
+        };
+        if let Some(serving) = serving.as_mut() {
+            end_when_asked(serving, node, &mut asked).await;
+        }
+    });
+    // Whatever still runs has had its time. Nothing of ours blocks a thread, so this ends at once.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+}
+
+async fn end_when_asked(serving: &mut Serving, node: &Node, asked: &mut watch::Receiver<Ask>) {
+    // The switch lives as long as the handle, and the handle waits for this thread: no error can end the wait.
+    let ask = asked.wait_for(|ask| *ask > Ask::Run).await.map_or(Ask::Now, |ask| *ask);
+    node.stop();
+    drop(serving.unix.take());
+    serving.stopped.send_replace(true);
+    let Ask::Gently(grace) = ask else { return };
+    tokio::select! {
+        () = async { while serving.calls.join_next().await.is_some() {} } => {}
+        () = tokio::time::sleep(grace) => {}
+        _ = asked.wait_for(|ask| *ask == Ask::Now) => {}
+    }
+}
+
+async fn end_of(mut stopping: watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is an end too.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
+fn grpc(clock: MachineClock) -> tonic::transport::Server<Stack<DeadlineLayer, Identity>> {
+    tonic::transport::Server::builder()
+        .max_concurrent_streams(MAX_CALLS_PER_CONNECTION)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .http2_max_header_list_size(HEADER_LIST_BYTES)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
+        .layer(DeadlineLayer::new(clock))
+}

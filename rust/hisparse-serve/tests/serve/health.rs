@@ -1,0 +1,122 @@
+//! Probes and scrapes: the gRPC health and reflection services, and the HTTP port.
+
+use hisparse_serve::proto::DrainRequest;
+use hisparse_serve::proto::admin_service_client::AdminServiceClient;
+use hisparse_serve::{Config, Running, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::transport::Channel;
+use tonic_health::ServingStatus;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::{admit, ask, config, connect};
+
+struct Probed {
+    running: Running,
+    channel: Channel,
+    home: tempfile::TempDir,
+}
+
+async fn probed() -> Probed {
+    let home = tempfile::tempdir().unwrap();
+    let running = Server::start(Config { http: Some("127.0.0.1:0".into()), ..config(&home, 100, 4) }).unwrap();
+    Probed { running, channel: connect(&home.path().join("h.sock")).await, home }
+}
+
+impl Probed {
+    async fn http(&self, request: &str) -> String {
+        let address = self.running.addresses().last().unwrap().strip_prefix("http://").unwrap();
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(format!("{request} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn health(&self, service: &str) -> i32 {
+        let mut client = HealthClient::new(self.channel.clone());
+        client.check(HealthCheckRequest { service: service.into() }).await.unwrap().into_inner().status
+    }
+
+    async fn drain(&self, resume: bool) {
+        AdminServiceClient::new(self.channel.clone()).drain(DrainRequest { resume }).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn readiness_follows_the_drain_and_liveness_does_not() {
+    let probed = probed().await;
+    let (up, down) = (ServingStatus::Serving as i32, ServingStatus::NotServing as i32);
+    for (resume, ready, http) in [(true, up, "200"), (false, down, "503"), (true, up, "200")] {
+        probed.drain(resume).await;
+        for name in ["", "readiness", "hisparse.v1.AdmissionService"] {
+            assert_eq!(probed.health(name).await, ready, "{name:?} {resume}");
+        }
+        for name in ["liveness", "hisparse.v1.CapacityService"] {
+            assert_eq!(probed.health(name).await, up, "{name:?} {resume}");
+        }
+        assert!(probed.http("GET /readyz").await.starts_with(&format!("HTTP/1.1 {http}")), "{resume}");
+        assert!(probed.http("GET /healthz").await.starts_with("HTTP/1.1 200"), "{resume}");
+    }
+}
+
+#[tokio::test]
+async fn the_http_port_reads_and_does_nothing_else() {
+    let probed = probed().await;
+    assert!(probed.http("POST /metrics").await.starts_with("HTTP/1.1 405"));
+    assert!(probed.http("DELETE /healthz").await.starts_with("HTTP/1.1 405"));
+    assert!(probed.http("GET /").await.starts_with("HTTP/1.1 404"));
+    assert!(probed.http("GET /../etc/passwd").await.starts_with("HTTP/1.1 404"));
+    assert!(probed.http("nonsense").await.starts_with("HTTP/1.1 400"));
+}
+
+#[tokio::test]
+async fn metrics_say_what_the_ledger_says() {
+    let probed = probed().await;
+    let mut client =
+        hisparse_serve::proto::admission_service_client::AdmissionServiceClient::new(probed.channel.clone());
+    admit(&mut client, ask("r", 640, 0)).await.unwrap();
+    admit(&mut client, ask("huge", 64_000, 0)).await.unwrap_err();
+    admit(&mut client, ask("zero", 0, 0)).await.unwrap_err();
+    let page = probed.http("GET /metrics").await;
+    for line in [
+        "hisparse_pages{pool=\"host_pages\",numa=\"\",state=\"reserved\"} 10",
+        "hisparse_pages{pool=\"host_pages\",numa=\"\",state=\"free\"} 90",
+        "hisparse_seats{state=\"free\"} 3",
+        "hisparse_leases{state=\"reserved\"} 1",
+        "hisparse_largest_grant_tokens 5760",
+        "hisparse_admit_total{result=\"granted\",reason=\"\"} 1",
+        "hisparse_admit_total{result=\"refused\",reason=\"NEVER_FITS\"} 1",
+        "hisparse_admit_total{result=\"invalid\",reason=\"\"} 1",
+        "hisparse_admit_seconds_count 3",
+        "hisparse_draining 0",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
+    assert!(page.lines().any(|line| line.starts_with("hisparse_epoch ")), "{page}");
+}
+
+#[tokio::test]
+async fn reflection_lists_what_is_served_and_nothing_else() {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+    let probed = probed().await;
+    let mut client = ServerReflectionClient::new(probed.channel.clone());
+    let ask = ServerReflectionRequest {
+        message_request: Some(MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let mut answers = client.server_reflection_info(tokio_stream::iter([ask])).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap().message_response.unwrap();
+    let MessageResponse::ListServicesResponse(list) = answer else { panic!("{answer:?}") };
+    let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+    names.retain(|name| name.starts_with("hisparse."));
+    names.sort();
+    let served = ["hisparse.v1.AdminService", "hisparse.v1.AdmissionService", "hisparse.v1.CapacityService"];
+    assert_eq!(names, served);
+    assert!(probed.home.path().exists());
+}
