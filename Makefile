@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup build run test check check-rust check-python check-proto proto-image fix clean
+.PHONY: help setup build run test check check-rust check-python check-proto proto proto-image fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -18,7 +18,7 @@ setup: $(BIN)/.ready ## Make .venv with every tool, pinned by constraints.txt
 $(BIN)/.ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev click rich
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev click rich grpcio googleapis-common-protos
 	@touch $@
 
 build: $(BIN)/.built ## Build the native module into .venv
@@ -48,6 +48,9 @@ check-proto: $(BIN)/.ready
 	cd proto && buf lint
 	cd proto && buf breaking --against hisparse.binpb
 	@cd proto && buf build --exclude-source-info -o - | cmp -s - hisparse.binpb || { echo 'proto/ changed: run `make proto-image`' >&2; exit 1; }
+
+proto: $(BIN)/.ready ## Make the Python code of proto/ anew
+	$(BIN)/python proto/generate.py
 
 proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes must not break
 	cd proto && buf build --exclude-source-info -o hisparse.binpb

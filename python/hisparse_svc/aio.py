@@ -1,0 +1,265 @@
+"""Talk to a service from asyncio: the same calls as `hisparse_svc.Client`, awaited.
+
+::
+
+    async with aio.Client() as client:
+        async with client.admit(prompt_tokens=4096, max_new_tokens=256) as held:
+            ...                                     # or: held = await client.admit(…)
+
+What each call means, takes and raises is written once, in `hisparse_svc.client`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from hisparse_svc.rpc import calls, convert, retry, status, values
+from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.target import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
+    from types import TracebackType
+
+    from google.protobuf.message import Message
+
+    from hisparse_svc.rpc.calls import Call
+
+Answer = TypeVar("Answer", bound="Message")
+Value = TypeVar("Value")
+
+__all__ = ["Client", "HeldLease"]
+
+
+class Client:
+    """A connection to one service; make it inside the event loop that uses it."""
+
+    def __init__(self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S) -> None:
+        self.target = resolve(target)
+        self.timeout_s = timeout_s
+        self._channel = grpc.aio.insecure_channel(self.target.address, options(self.target))
+
+    async def get_capacity(self, lengths: Iterable[int] = ()) -> values.Capacity:
+        """As `hisparse_svc.Client.get_capacity`."""
+        return await self._run(calls.get_capacity(lengths))
+
+    async def watch_capacity(self, lengths: Iterable[int] = ()) -> AsyncGenerator[values.Capacity]:
+        """As `hisparse_svc.Client.watch_capacity`."""
+        watched = convert.Watched()
+        call = calls.watch_capacity(lengths)
+        answers = self._channel.unary_stream(
+            call.path,
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.answer.FromString,
+        )(call.request)
+        try:
+            async for message in answers:
+                seen = watched.feed(message)
+                if seen is not None:
+                    yield seen
+        except grpc.RpcError as failure:
+            raise status.to_error(failure, self.target, call.request, None) from None
+        finally:
+            answers.cancel()
+
+    def admit(
+        self,
+        prompt_tokens: int = 0,
+        max_new_tokens: int = 0,
+        *,
+        generated_tokens: int = 0,
+        pages: int = 0,
+        prefix_hashes: Sequence[bytes] = (),
+        request_id: str = "",
+        tenant: str = "",
+        priority: int = 0,
+        ttl_s: float | None = None,
+        wait_s: float = 0.0,
+        epoch: int = 0,
+    ) -> PendingLease:
+        """As `hisparse_svc.Client.admit`: await it for the lease, or `async with` it to release the lease too."""
+        request = values.Request(
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            generated_tokens=generated_tokens,
+            pages=pages,
+            prefix_hashes=prefix_hashes,
+            request_id=request_id,
+            tenant=tenant,
+            priority=priority,
+            ttl_s=ttl_s,
+        )
+        call = calls.admit(request, wait_s=wait_s, epoch=epoch)
+
+        async def held() -> HeldLease:
+            return HeldLease(self, await self._run(call))
+
+        return PendingLease(held())
+
+    async def validate_admit(self, request: values.Request, *, epoch: int = 0) -> values.Admission:
+        """As `hisparse_svc.Client.validate_admit`."""
+        return await self._run(calls.admit(request, validate_only=True, epoch=epoch))
+
+    async def batch_admit(self, requests: Sequence[values.Request]) -> tuple[values.Decision, ...]:
+        """As `hisparse_svc.Client.batch_admit`."""
+        return await self._run(calls.batch_admit(requests))
+
+    async def commit(self, lease_id: str, epoch: int, *, tenant: str = "", ttl_s: float | None = None) -> values.Lease:
+        """As `hisparse_svc.Client.commit`."""
+        return await self._run(calls.commit(lease_id, epoch, tenant, ttl_s))
+
+    async def extend(self, lease_id: str, tokens: int, epoch: int, *, tenant: str = "") -> values.Lease:
+        """As `hisparse_svc.Client.extend`."""
+        return await self._run(calls.extend(lease_id, tokens, epoch, tenant))
+
+    async def renew(self, lease_id: str, epoch: int, *, tenant: str = "", ttl_s: float | None = None) -> values.Lease:
+        """As `hisparse_svc.Client.renew`."""
+        return await self._run(calls.renew(lease_id, epoch, tenant, ttl_s))
+
+    async def release(self, lease_id: str = "", *, request_id: str = "", tenant: str = "") -> values.Released:
+        """As `hisparse_svc.Client.release`."""
+        return await self._run(calls.release(lease_id, request_id, tenant))
+
+    async def get_lease(self, lease_id: str, *, tenant: str = "") -> values.Lease:
+        """As `hisparse_svc.Client.get_lease`."""
+        return await self._run(calls.get_lease(lease_id, tenant))
+
+    async def list_leases(self, tenant: str = "") -> list[values.Lease]:
+        """As `hisparse_svc.Client.list_leases`."""
+        page = await self._run(calls.list_leases(tenant))
+        found = list(page.leases)
+        while page.next_page_token:
+            page = await self._run(calls.list_leases(tenant, page.next_page_token))
+            found += page.leases
+        return found
+
+    async def drain(self, *, resume: bool = False) -> values.DrainState:
+        """As `hisparse_svc.Client.drain`."""
+        return await self._run(calls.drain(resume=resume))
+
+    async def server_info(self) -> values.ServerInfo:
+        """As `hisparse_svc.Client.server_info`."""
+        return await self._run(calls.server_info())
+
+    async def plan(self, model: str = "", **fields: Any) -> dict[str, Any]:
+        """As `hisparse_svc.Client.plan`."""
+        return await self._run(calls.get_budget({"model": model, **fields}))
+
+    async def validate(self, model: str = "", **fields: Any) -> dict[str, Any]:
+        """As `hisparse_svc.Client.validate`."""
+        return await self._run(calls.validate({"model": model, **fields}))
+
+    async def list_models(self) -> list[dict[str, Any]]:
+        """As `hisparse_svc.Client.list_models`."""
+        return await self._run(calls.list_models())
+
+    async def send(self, call: Call[Answer, Value]) -> Answer:
+        """As `hisparse_svc.Client.send`."""
+        timeout_s = self.timeout_s + call.wait_s
+        end = time.monotonic() + timeout_s
+        method = self._channel.unary_unary(
+            call.path,
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.answer.FromString,
+        )
+        tries = 0
+        while True:
+            try:
+                answer: Answer = await method(call.request, timeout=max(end - time.monotonic(), 0.001))
+            except grpc.RpcError as failure:
+                error = status.to_error(failure, self.target, call.request, timeout_s)
+            else:
+                return answer
+            tries += 1
+            rest = retry.delay_s(error, tries, end - time.monotonic())
+            if rest is None:
+                raise error from None
+            await asyncio.sleep(rest)
+
+    async def _run(self, call: Call[Any, Value]) -> Value:
+        return call.read(await self.send(call))
+
+    async def close(self) -> None:
+        """Close the connection; leases live on until they are released or end."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Client:
+        """Give the client itself."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connection."""
+        await self.close()
+
+
+class PendingLease:
+    """A lease asked for: awaited for the lease alone, or entered with `async with` to release it at the end."""
+
+    def __init__(self, coming: Coroutine[Any, Any, HeldLease]) -> None:
+        self._coming = coming
+        self._held: HeldLease | None = None
+
+    def __await__(self) -> Generator[Any, Any, HeldLease]:
+        """Ask, and give the lease."""
+        return self._coming.__await__()
+
+    async def __aenter__(self) -> HeldLease:
+        """Ask, and give the lease."""
+        self._held = await self._coming
+        return self._held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release; a cancelled block releases too, and where that fails its own error stays the one raised."""
+        assert self._held is not None  # noqa: S101 - a block that was not entered is not left
+        await self._held.__aexit__(kind, error, trace)
+
+
+class HeldLease:
+    """A lease in hand, as `hisparse_svc.client.HeldLease`."""
+
+    def __init__(self, client: Client, admission: values.Admission) -> None:
+        self._client = client
+        self.lease = admission.lease
+        self.capacity = admission.capacity
+        self.repeated_request = admission.repeated_request
+
+    async def commit(self, ttl_s: float | None = None) -> values.Lease:
+        """Turn the reservation into use."""
+        self.lease = await self._client.commit(self.lease.id, self.lease.epoch, tenant=self.lease.tenant, ttl_s=ttl_s)
+        return self.lease
+
+    async def extend(self, tokens: int) -> values.Lease:
+        """Grow it to a whole length of `tokens`."""
+        self.lease = await self._client.extend(self.lease.id, tokens, self.lease.epoch, tenant=self.lease.tenant)
+        return self.lease
+
+    async def renew(self, ttl_s: float | None = None) -> values.Lease:
+        """Put off its end."""
+        self.lease = await self._client.renew(self.lease.id, self.lease.epoch, tenant=self.lease.tenant, ttl_s=ttl_s)
+        return self.lease
+
+    async def release(self) -> values.Released:
+        """Give it back."""
+        return await self._client.release(self.lease.id, tenant=self.lease.tenant)
+
+    async def __aenter__(self) -> HeldLease:
+        """Give the lease itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release; where that fails too, the block's own error stays the one that is raised."""
+        try:
+            await self.release()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"its lease {self.lease.id} could not be released: {failure}")

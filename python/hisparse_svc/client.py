@@ -1,0 +1,282 @@
+"""Talk to a service: the blocking client.
+
+>>> import hisparse_svc
+>>> with hisparse_svc.Node.embedded(host_pool="1GiB") as node:
+...     with node.client.admit(prompt_tokens=4096, max_new_tokens=256) as held:
+...         held.lease.pages
+68
+
+One client is one connection, safe to share between threads. Make it after any fork: gRPC does not survive one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from hisparse_svc.rpc import calls, convert, retry, status, values
+from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.target import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
+
+    from google.protobuf.message import Message
+
+    from hisparse_svc.rpc.calls import Call
+
+Answer = TypeVar("Answer", bound="Message")
+Value = TypeVar("Value")
+
+__all__ = ["Client", "HeldLease"]
+
+
+class Client:
+    """A connection to one service.
+
+    Args:
+        target: `unix:PATH` or `HOST:PORT`; by default `HISPARSE_TARGET`, else the socket that `serve` makes.
+        timeout_s: Deadline of every call, retries included; calls that wait get their wait besides.
+
+    Raises:
+        InvalidInput: The target cannot be read. A service that is not there shows at the first call.
+
+    Every call raises a `HiSparseError` that says what to do: `InvalidInput`, `Unreachable`, or a kind of `Refused`.
+    """
+
+    def __init__(self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S) -> None:
+        self.target = resolve(target)
+        self.timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(self.target.address, options(self.target))
+
+    def get_capacity(self, lengths: Iterable[int] = ()) -> values.Capacity:
+        """Give the node as it is now, and how many requests of each length (in tokens) fit."""
+        return self._run(calls.get_capacity(lengths))
+
+    def watch_capacity(self, lengths: Iterable[int] = ()) -> Iterator[values.Capacity]:
+        """Give the node now and after every change, at most 20 times a second, until the iterator is closed."""
+        watched = convert.Watched()
+        for message in self.stream(calls.watch_capacity(lengths)):
+            seen = watched.feed(message)
+            if seen is not None:
+                yield seen
+
+    def admit(
+        self,
+        prompt_tokens: int = 0,
+        max_new_tokens: int = 0,
+        *,
+        generated_tokens: int = 0,
+        pages: int = 0,
+        prefix_hashes: Sequence[bytes] = (),
+        request_id: str = "",
+        tenant: str = "",
+        priority: int = 0,
+        ttl_s: float | None = None,
+        wait_s: float = 0.0,
+        epoch: int = 0,
+    ) -> HeldLease:
+        """Reserve everything one request needs, or raise why not. The fields are those of `Request`.
+
+        Args:
+            prompt_tokens: Tokens of the prompt.
+            max_new_tokens: Most tokens it may produce; the whole length is reserved.
+            generated_tokens: Tokens already produced elsewhere.
+            pages: Host pages, instead of tokens.
+            prefix_hashes: Content hashes of the prompt's full pages; those in host memory are shared.
+            request_id: Your name for the request: the same name gives the same lease. By default a random one.
+            tenant: Whose quota it counts against.
+            priority: From -100 to 100; larger goes first among those that wait.
+            ttl_s: Life without commit; the server's default is 30 s.
+            wait_s: How long to wait for room before `PoolBusy`.
+            epoch: Refuse unless the pool has this epoch; 0 means any.
+
+        Returns:
+            The lease, as a context manager that releases it.
+        """
+        request = values.Request(
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            generated_tokens=generated_tokens,
+            pages=pages,
+            prefix_hashes=prefix_hashes,
+            request_id=request_id,
+            tenant=tenant,
+            priority=priority,
+            ttl_s=ttl_s,
+        )
+        return HeldLease(self, self._run(calls.admit(request, wait_s=wait_s, epoch=epoch)))
+
+    def validate_admit(self, request: values.Request, *, epoch: int = 0) -> values.Admission:
+        """Say what `admit` would answer now, and reserve nothing."""
+        return self._run(calls.admit(request, validate_only=True, epoch=epoch))
+
+    def batch_admit(self, requests: Sequence[values.Request]) -> tuple[values.Decision, ...]:
+        """Decide on up to 256 requests in their order, each by itself: one refusal undoes no other."""
+        return self._run(calls.batch_admit(requests))
+
+    def commit(self, lease_id: str, epoch: int, *, tenant: str = "", ttl_s: float | None = None) -> values.Lease:
+        """Turn a reservation into use; it then lives `ttl_s` (10 min by default) from each renewal."""
+        return self._run(calls.commit(lease_id, epoch, tenant, ttl_s))
+
+    def extend(self, lease_id: str, tokens: int, epoch: int, *, tenant: str = "") -> values.Lease:
+        """Grow a lease to a whole length of `tokens`."""
+        return self._run(calls.extend(lease_id, tokens, epoch, tenant))
+
+    def renew(self, lease_id: str, epoch: int, *, tenant: str = "", ttl_s: float | None = None) -> values.Lease:
+        """Put off the end of a lease."""
+        return self._run(calls.renew(lease_id, epoch, tenant, ttl_s))
+
+    def release(self, lease_id: str = "", *, request_id: str = "", tenant: str = "") -> values.Released:
+        """Give a lease back, by its id or by the request's. Releasing twice is no error."""
+        return self._run(calls.release(lease_id, request_id, tenant))
+
+    def get_lease(self, lease_id: str, *, tenant: str = "") -> values.Lease:
+        """Give one lease with its extents."""
+        return self._run(calls.get_lease(lease_id, tenant))
+
+    def list_leases(self, tenant: str = "") -> list[values.Lease]:
+        """Give the live leases, in order of their grant, without extents; of one tenant, or of all."""
+        page = self._run(calls.list_leases(tenant))
+        found = list(page.leases)
+        while page.next_page_token:
+            page = self._run(calls.list_leases(tenant, page.next_page_token))
+            found += page.leases
+        return found
+
+    def drain(self, *, resume: bool = False) -> values.DrainState:
+        """Stop granting anything new; with `resume`, grant again."""
+        return self._run(calls.drain(resume=resume))
+
+    def server_info(self) -> values.ServerInfo:
+        """Say who answers, and what it allows."""
+        return self._run(calls.server_info())
+
+    def plan(self, model: str = "", **fields: Any) -> dict[str, Any]:
+        """Plan on the server; without arguments, give the budget of the node as it runs.
+
+        Args:
+            model: A preset, or the text of a config.json.
+            fields: Those of `GetBudgetRequest`: `kv_dtype`, `gpu`, `contexts`, …
+
+        Returns:
+            The document of `hisparse-svc plan --json`.
+        """
+        return self._run(calls.get_budget({"model": model, **fields}))
+
+    def validate(self, model: str = "", **fields: Any) -> dict[str, Any]:
+        """Validate on the server; `fields` are those of `ValidateRequest`.
+
+        Returns:
+            The document of `hisparse-svc validate --json`.
+        """
+        return self._run(calls.validate({"model": model, **fields}))
+
+    def list_models(self) -> list[dict[str, Any]]:
+        """Give the server's model presets."""
+        return self._run(calls.list_models())
+
+    def send(self, call: Call[Answer, Value]) -> Answer:
+        """Send a call and give its answer as a message."""
+        timeout_s = self.timeout_s + call.wait_s
+        end = time.monotonic() + timeout_s
+        method = self._channel.unary_unary(
+            call.path,
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.answer.FromString,
+        )
+        tries = 0
+        while True:
+            try:
+                answer: Answer = method(call.request, timeout=max(end - time.monotonic(), 0.001))
+            except grpc.RpcError as failure:
+                error = status.to_error(failure, self.target, call.request, timeout_s)
+            else:
+                return answer
+            tries += 1
+            rest = retry.delay_s(error, tries, end - time.monotonic())
+            if rest is None:
+                raise error from None
+            time.sleep(rest)
+
+    def stream(self, call: Call[Answer, Value]) -> Iterator[Answer]:
+        """Send a call whose answers go on until the iterator is closed."""
+        answers = self._channel.unary_stream(
+            call.path,
+            request_serializer=type(call.request).SerializeToString,
+            response_deserializer=call.answer.FromString,
+        )(call.request)
+        try:
+            yield from answers
+        except grpc.RpcError as failure:
+            raise status.to_error(failure, self.target, call.request, None) from None
+        finally:
+            answers.cancel()
+
+    def _run(self, call: Call[Any, Value]) -> Value:
+        return call.read(self.send(call))
+
+    def close(self) -> None:
+        """Close the connection; leases live on until they are released or end."""
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        """Give the client itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self.close()
+
+
+class HeldLease:
+    """A lease in hand. Leaving its `with` block releases it, however the block ends.
+
+    Attributes:
+        lease: The lease, as of the last call.
+        capacity: The node right after the grant.
+        repeated_request: The request id had been granted before; this is that lease.
+    """
+
+    def __init__(self, client: Client, admission: values.Admission) -> None:
+        self._client = client
+        self.lease = admission.lease
+        self.capacity = admission.capacity
+        self.repeated_request = admission.repeated_request
+
+    def commit(self, ttl_s: float | None = None) -> values.Lease:
+        """Turn the reservation into use."""
+        self.lease = self._client.commit(self.lease.id, self.lease.epoch, tenant=self.lease.tenant, ttl_s=ttl_s)
+        return self.lease
+
+    def extend(self, tokens: int) -> values.Lease:
+        """Grow it to a whole length of `tokens`."""
+        self.lease = self._client.extend(self.lease.id, tokens, self.lease.epoch, tenant=self.lease.tenant)
+        return self.lease
+
+    def renew(self, ttl_s: float | None = None) -> values.Lease:
+        """Put off its end."""
+        self.lease = self._client.renew(self.lease.id, self.lease.epoch, tenant=self.lease.tenant, ttl_s=ttl_s)
+        return self.lease
+
+    def release(self) -> values.Released:
+        """Give it back."""
+        return self._client.release(self.lease.id, tenant=self.lease.tenant)
+
+    def __enter__(self) -> HeldLease:
+        """Give the lease itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release; where that fails too, the block's own error stays the one that is raised."""
+        try:
+            self.release()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"its lease {self.lease.id} could not be released: {failure}")

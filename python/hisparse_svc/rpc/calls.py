@@ -1,0 +1,251 @@
+"""One function per method of `hisparse.v1`: what is sent, and how the answer is read.
+
+::
+
+    arguments ─► request message ─► Call(path, request, answer type, read) ─► either client sends it
+
+A value that its field cannot hold is refused here, by name; every other rule is the server's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
+from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.rpc import convert, status, values
+from hisparse_svc.rpc.plain import to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Answer = TypeVar("Answer", bound=Message)
+Value = TypeVar("Value")
+Asked = TypeVar("Asked", bound=Message)
+
+TIMEOUT_S = 10.0
+"""A call's deadline where none is given, as in the server's own rule."""
+
+LONGEST_S = 315_576_000_000.0
+"""What a protobuf duration holds: ten thousand years."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Answer, Value]):
+    """One call, ready to be sent as often as need be."""
+
+    path: str
+    request: Message
+    answer: type[Answer]
+    read: Callable[[Answer], Value]
+    wait_s: float = 0.0
+    """How long the server may hold it before it decides; the deadline grows by it."""
+
+
+def get_capacity(lengths: Iterable[int]) -> Call[capacity_pb2.GetCapacityResponse, values.Capacity]:
+    """Ask for one snapshot."""
+    request = _message(capacity_pb2.GetCapacityRequest, lengths=list(lengths))
+    return _capacity("GetCapacity", request, capacity_pb2.GetCapacityResponse, convert.snapshot)
+
+
+def watch_capacity(
+    lengths: Iterable[int],
+) -> Call[capacity_pb2.WatchCapacityResponse, capacity_pb2.WatchCapacityResponse]:
+    """Ask to be told of changes; the answers go through `convert.Watched`."""
+    request = _message(capacity_pb2.WatchCapacityRequest, lengths=list(lengths))
+    return _capacity("WatchCapacity", request, capacity_pb2.WatchCapacityResponse, lambda message: message)
+
+
+def admit(
+    request: values.Request, *, wait_s: float = 0.0, validate_only: bool = False, epoch: int = 0
+) -> Call[admission_pb2.AdmitResponse, values.Admission]:
+    """Reserve everything a request needs. One without an id gets a random one, so that the call may be repeated."""
+    message = _admit_message(request, validate_only=validate_only, epoch=epoch, wait=_duration("wait", wait_s))
+    return _admission("Admit", message, admission_pb2.AdmitResponse, convert.admission, max(wait_s, 0.0))
+
+
+def batch_admit(
+    requests: Sequence[values.Request],
+) -> Call[admission_pb2.BatchAdmitResponse, tuple[values.Decision, ...]]:
+    """Decide on several requests, each by itself."""
+    message = admission_pb2.BatchAdmitRequest(requests=[_admit_message(request) for request in requests])
+    return _admission("BatchAdmit", message, admission_pb2.BatchAdmitResponse, _decisions)
+
+
+def commit(
+    lease_id: str, epoch: int, tenant: str, ttl_s: float | None
+) -> Call[admission_pb2.CommitResponse, values.Lease]:
+    """Turn a reservation into use."""
+    ttl = _duration("ttl", ttl_s)
+    request = _message(admission_pb2.CommitRequest, lease_id=lease_id, epoch=epoch, tenant=tenant, ttl=ttl)
+    return _admission("Commit", request, admission_pb2.CommitResponse, convert.lease_of)
+
+
+def extend(lease_id: str, tokens: int, epoch: int, tenant: str) -> Call[admission_pb2.ExtendResponse, values.Lease]:
+    """Grow a lease to a length in tokens."""
+    request = _message(admission_pb2.ExtendRequest, lease_id=lease_id, tokens=tokens, epoch=epoch, tenant=tenant)
+    return _admission("Extend", request, admission_pb2.ExtendResponse, convert.lease_of)
+
+
+def renew(
+    lease_id: str, epoch: int, tenant: str, ttl_s: float | None
+) -> Call[admission_pb2.RenewResponse, values.Lease]:
+    """Put off the end of a lease."""
+    ttl = _duration("ttl", ttl_s)
+    request = _message(admission_pb2.RenewRequest, lease_id=lease_id, epoch=epoch, tenant=tenant, ttl=ttl)
+    return _admission("Renew", request, admission_pb2.RenewResponse, convert.lease_of)
+
+
+def release(lease_id: str, request_id: str, tenant: str) -> Call[admission_pb2.ReleaseResponse, values.Released]:
+    """Give everything back."""
+    request = _message(admission_pb2.ReleaseRequest, lease_id=lease_id, request_id=request_id, tenant=tenant)
+    return _admission("Release", request, admission_pb2.ReleaseResponse, convert.released)
+
+
+def get_lease(lease_id: str, tenant: str) -> Call[admission_pb2.GetLeaseResponse, values.Lease]:
+    """Ask for one lease with its extents."""
+    request = _message(admission_pb2.GetLeaseRequest, lease_id=lease_id, tenant=tenant)
+    return _admission("GetLease", request, admission_pb2.GetLeaseResponse, convert.lease_of)
+
+
+def list_leases(
+    tenant: str, page_token: str = "", page_size: int = 1_000
+) -> Call[admission_pb2.ListLeasesResponse, values.LeasePage]:
+    """Ask for one page of the live leases."""
+    request = _message(admission_pb2.ListLeasesRequest, tenant=tenant, page_token=page_token, page_size=page_size)
+    return _admission("ListLeases", request, admission_pb2.ListLeasesResponse, convert.lease_page)
+
+
+def drain(*, resume: bool) -> Call[admin_pb2.DrainResponse, values.DrainState]:
+    """Stop granting, or grant again."""
+    request = admin_pb2.DrainRequest(resume=resume)
+    return _admin("Drain", request, admin_pb2.DrainResponse, convert.drain_state)
+
+
+def server_info() -> Call[admin_pb2.GetServerInfoResponse, values.ServerInfo]:
+    """Ask who answers."""
+    return _admin(
+        "GetServerInfo", admin_pb2.GetServerInfoRequest(), admin_pb2.GetServerInfoResponse, convert.server_info
+    )
+
+
+def get_budget(fields: dict[str, Any]) -> Call[budget_pb2.GetBudgetResponse, dict[str, Any]]:
+    """Plan over the wire; the answer is the document of `hisparse-svc plan --json`."""
+    request = _message(budget_pb2.GetBudgetRequest, **fields)
+    return _budget("GetBudget", request, budget_pb2.GetBudgetResponse, to_plain)
+
+
+def validate(fields: dict[str, Any]) -> Call[budget_pb2.ValidateResponse, dict[str, Any]]:
+    """Validate over the wire; the answer is the document of `hisparse-svc validate --json`."""
+    request = _message(budget_pb2.ValidateRequest, **fields)
+    return _budget("Validate", request, budget_pb2.ValidateResponse, to_plain)
+
+
+def list_models() -> Call[budget_pb2.ListModelsResponse, list[dict[str, Any]]]:
+    """Ask for the server's model presets."""
+    return _budget(
+        "ListModels",
+        budget_pb2.ListModelsRequest(),
+        budget_pb2.ListModelsResponse,
+        lambda message: [to_plain(model) for model in message.models],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    name: str
+
+    def __call__(
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        read: Callable[[Answer], Value],
+        wait_s: float = 0.0,
+    ) -> Call[Answer, Value]:
+        return Call(f"/hisparse.v1.{self.name}/{method}", request, answer, read, wait_s)
+
+
+_capacity = _Service("CapacityService")
+_admission = _Service("AdmissionService")
+_admin = _Service("AdminService")
+_budget = _Service("BudgetService")
+
+
+def _admit_message(request: values.Request, **more: Any) -> admission_pb2.AdmitRequest:
+    return _message(
+        admission_pb2.AdmitRequest,
+        request_id=request.request_id or secrets.token_hex(16),
+        prompt_tokens=request.prompt_tokens,
+        generated_tokens=request.generated_tokens,
+        max_new_tokens=request.max_new_tokens,
+        pages=request.pages,
+        prefix_hashes=list(request.prefix_hashes),
+        tenant=request.tenant,
+        priority=request.priority,
+        ttl=_duration("ttl", request.ttl_s),
+        **more,
+    )
+
+
+def _decisions(message: admission_pb2.BatchAdmitResponse) -> tuple[values.Decision, ...]:
+    def read(result: admission_pb2.BatchAdmitResult) -> values.Decision:
+        if result.WhichOneof("outcome") == "lease":
+            return values.Decision(convert.lease(result.lease), None, result.repeated_request)
+        return values.Decision(None, status.refusal(result.refusal), result.repeated_request)
+
+    return tuple(map(read, message.results))
+
+
+def _duration(field: str, seconds: float | None) -> Duration | None:
+    if seconds is None or seconds == 0:
+        return None
+    if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
+        raise InvalidInput([Problem(field, str(seconds), "must be a length of time", "give seconds, not negative")])
+    nanos = round(seconds * 1_000_000_000)
+    return Duration(seconds=nanos // 1_000_000_000, nanos=nanos % 1_000_000_000)
+
+
+def _message(kind: type[Asked], **fields: Any) -> Asked:
+    """Make a message, or name every argument that its field cannot hold."""
+    problems = []
+    for name, value in fields.items():
+        try:
+            kind(**{name: value})
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            known = [field.name for field in kind.DESCRIPTOR.fields]
+            if name in known:
+                shown = repr(value)[:40]
+                rule = _rule(kind, name)
+                problems.append(Problem(name, shown, f"must be {rule}", "give one"))
+            else:
+                near = difflib.get_close_matches(name, known, n=1)
+                remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+                problems.append(Problem(name, "given", "is no argument of this call", remedy))
+    if problems:
+        raise InvalidInput(problems)
+    return kind(**fields)
+
+
+RULES = {
+    "TYPE_UINT64": "a whole number from 0 to 2^64 - 1",
+    "TYPE_UINT32": "a whole number from 0 to 2^32 - 1",
+    "TYPE_INT32": "a whole number of 32 bits",
+    "TYPE_STRING": "text in valid Unicode",
+    "TYPE_BYTES": "bytes",
+    "TYPE_BOOL": "true or false",
+}
+
+
+def _rule(kind: type[Message], name: str) -> str:
+    field = kind.DESCRIPTOR.fields_by_name[name]
+    words = {getattr(type(field), key): text for key, text in RULES.items() if hasattr(type(field), key)}
+    text = words.get(field.type, "a value of its type")
+    return f"a list, each {text}" if isinstance(field.default_value, list) else text

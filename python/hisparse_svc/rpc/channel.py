@@ -1,0 +1,33 @@
+"""How both clients dial.
+
+gRPC for Python sends the escaped path of a Unix socket as the authority of each call, and HTTP/2 servers in Rust refuse
+it as no host; the service therefore gets `localhost` there. Who dials it from plain grpcio needs the same option.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hisparse_svc.rpc.target import Target
+
+MAX_ANSWER_BYTES = 16 << 20
+"""Well above what the service sends; a longest lease with all its extents is below 1 MiB."""
+
+
+def options(target: Target) -> list[tuple[str, str | int]]:
+    """Give the channel's options for a target."""
+    chosen: list[tuple[str, str | int]] = [
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
+        # The node is near by, and no proxy stands before it; a proxy set for the web would only break this.
+        ("grpc.enable_http_proxy", 0),
+        # A connection of one's own: closing one client must not slow another.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if target.socket is not None:
+        chosen.append(("grpc.default_authority", "localhost"))
+    return chosen

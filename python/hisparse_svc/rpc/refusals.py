@@ -1,0 +1,210 @@
+"""Why a call failed, one exception per thing a caller can do about it.
+
+::
+
+    HiSparseError
+    ├── InvalidInput                      mend the fields it names
+    ├── Unreachable                       start the service, or name the right target
+    │   └── NoAnswer                      (also DeadlineExceeded) send it again: calls may be repeated
+    └── Refused
+        ├── NeverFits                     send it to a larger node: waiting cannot help
+        ├── PoolBusy, QuotaExceeded       again after `retry_after_s`, with `wait_s`, or on another node
+        ├── Draining, Recovering, Overloaded      another node
+        ├── StaleEpoch, LeaseNotFound     admit the request anew
+        ├── RequestIdReused               use a request id once
+        ├── OtherTenant                   name the lease's own tenant
+        ├── DeadlineExceeded              nothing was reserved: allow more time
+        ├── Unsupported                   use a server that has this call
+        └── ServerFault                   look into the server's log
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hisparse_svc.errors import HiSparseError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hisparse_svc.rpc.values import Capacity
+
+
+class Unreachable(HiSparseError):
+    """No service answers at the target."""
+
+    exit_code = 3
+
+
+class Refused(HiSparseError):
+    """The service answered, and the answer is no.
+
+    Attributes:
+        reason: The machine-readable word for it, such as ``POOL_BUSY``; empty where the service gave none.
+        metadata: What the message says, for programs: ``pool``, ``asked``, ``available``, …
+        retry_after_s: When asking again may help; `None` where it cannot.
+        capacity: The node at the moment of the refusal, where the service sent it.
+    """
+
+    remedy: ClassVar[str] = "see the message"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+        capacity: Capacity | None = None,
+    ) -> None:
+        super().__init__(message if "; " in message else f"{message}; {self.remedy}")
+        self.reason = reason
+        self.metadata = dict(metadata or {})
+        self.retry_after_s = retry_after_s
+        self.capacity = capacity
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with every attribute, so that a refusal crosses a process border whole."""
+        return _remade, (type(self), str(self), self.__dict__)
+
+    def _number(self, key: str) -> int | None:
+        text = self.metadata.get(key, "")
+        return int(text) if text.isdecimal() else None
+
+
+def _remade(kind: type[Refused], message: str, attributes: dict[str, Any]) -> Refused:
+    return kind(message, **attributes)
+
+
+class NeverFits(Refused):
+    """Too large for this node, however long one waits."""
+
+    remedy = "shorten the request, or send it to a larger node"
+
+    @property
+    def limit(self) -> str:
+        """Name of the limit that it exceeds."""
+        return self.metadata.get("limit", "")
+
+    @property
+    def limit_value(self) -> int | None:
+        """Value of that limit, in the unit its name ends with."""
+        return self._number("value")
+
+
+class PoolBusy(Refused):
+    """A pool has no room now; it would have some on an idle node."""
+
+    remedy = "try again, wait, or try another node"
+
+    @property
+    def pool(self) -> str:
+        """Name of the pool without room."""
+        return self.metadata.get("pool", "")
+
+
+class QuotaExceeded(Refused):
+    """The tenant holds as much as it may."""
+
+    remedy = "release something of this tenant, or raise its quota"
+
+    @property
+    def pool(self) -> str:
+        """Name of the pool whose quota is used up."""
+        return self.metadata.get("pool", "")
+
+
+class StaleEpoch(Refused):
+    """The pool was made anew since the lease was granted."""
+
+    remedy = "read the capacity and admit the request again"
+
+    @property
+    def current_epoch(self) -> int | None:
+        """The epoch that is valid now."""
+        return self._number("current_epoch")
+
+
+class Draining(Refused):
+    """The node grants nothing new; what is held stays held."""
+
+    remedy = "use another node, or `hisparse-svc drain --resume`"
+
+
+class Recovering(Refused):
+    """The node has restarted and does not know all its leases yet."""
+
+    remedy = "try again in a moment, or use another node"
+
+
+class Overloaded(Refused):
+    """The service sheds load."""
+
+    remedy = "try again later, or use another node"
+
+
+class LeaseNotFound(Refused):
+    """The lease is unknown, has ended, or is not in a state for this."""
+
+    remedy = "admit the request again"
+
+    @property
+    def lease_id(self) -> str:
+        """The lease that was named."""
+        return self.metadata.get("lease_id", "")
+
+
+class RequestIdReused(Refused):
+    """The request id stands for a request with other parameters."""
+
+    remedy = "give every request an id of its own"
+
+    @property
+    def lease_id(self) -> str:
+        """The lease that the id already stands for."""
+        return self.metadata.get("lease_id", "")
+
+
+class OtherTenant(Refused):
+    """The lease belongs to another tenant."""
+
+    remedy = "name the tenant that the lease was granted to"
+
+
+class DeadlineExceeded(Refused, TimeoutError):
+    """The deadline passed before a decision; nothing was reserved."""
+
+    remedy = "allow more time"
+
+
+class NoAnswer(Unreachable, DeadlineExceeded):
+    """The service is silent: the deadline passed, and whether it decided is unknown."""
+
+    remedy = "look whether it is alive, then send the call again: every call may be repeated"
+
+
+class Unsupported(Refused):
+    """The server has no such call."""
+
+    remedy = "run a server of the client's version"
+
+
+class ServerFault(Refused):
+    """The service failed."""
+
+    remedy = "look into its log"
+
+
+REASONS: dict[str, type[Refused]] = {
+    "NEVER_FITS": NeverFits,
+    "POOL_BUSY": PoolBusy,
+    "QUOTA": QuotaExceeded,
+    "STALE_EPOCH": StaleEpoch,
+    "DRAINING": Draining,
+    "RECOVERING": Recovering,
+    "LEASE_NOT_FOUND": LeaseNotFound,
+    "REQUEST_ID_REUSED": RequestIdReused,
+    "DEADLINE": DeadlineExceeded,
+    "OVERLOADED": Overloaded,
+}
+"""The exception of each `google.rpc.ErrorInfo.reason`; a reason not here raises `Refused` itself."""

@@ -1,0 +1,211 @@
+"""What a service answers, as plain frozen values. Units are in names or in the line beside them.
+
+A page is 64 tokens (`ServerInfo.page_tokens`); times are aware datetimes in UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from hisparse_svc.errors import HiSparseError
+
+
+class LeaseState(StrEnum):
+    """Where a lease stands."""
+
+    RESERVED = "reserved"
+    COMMITTED = "committed"
+    QUARANTINED = "quarantined"
+    RELEASED = "released"
+    UNKNOWN = "unknown"
+    """A state that this version of the client does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A run of pages with consecutive numbers, the same in every layer."""
+
+    first_page: int
+    page_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One granted reservation over all pools."""
+
+    id: str
+    """Unique across restarts; empty where nothing was reserved (`validate_only`)."""
+    request_id: str
+    state: LeaseState
+    epoch: int
+    pages: int
+    """Host pages held, shared ones included."""
+    shared_pages: int
+    """Those of them that were already in host memory for another lease."""
+    tokens: int
+    """Length reserved: prompt, generated and new tokens together."""
+    tenant: str
+    expires_at: datetime | None
+    """When it ends without commit or renew; `None` while its engine's session keeps it."""
+    extents: tuple[Extent, ...] = ()
+    """Which pages, in token order; empty in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One pool at one moment; `total` is always the sum of the six parts below it."""
+
+    name: str
+    """`host_pages` (pages), `seats` (hot buffers), `indexer_tokens` (tokens), `request_slots` (requests) or
+    `window_tokens` (tokens)."""
+    total: int
+    free: int
+    reserved: int
+    committed: int
+    evictable: int
+    """Cached prefixes that no lease holds; they can be granted."""
+    scrubbing: int
+    quarantined: int
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How many more requests of one length would be granted now."""
+
+    tokens: int
+    count: int
+    binding: str
+    """The pool that stops the next one; `max_request_tokens` where the length can never fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a node has at one point of its order of decisions."""
+
+    epoch: int
+    """Generation of the pool; a new one voids older leases and sequences."""
+    sequence: int
+    """Grows with every change within an epoch."""
+    observed_at: datetime
+    pools: tuple[Pool, ...]
+    largest_grant_tokens: int
+    """Longest single request that would be granted now."""
+    max_request_tokens: int
+    """Longest request that could ever be granted."""
+    draining: bool
+    fits: tuple[Fit, ...] = ()
+    """One entry per length asked for."""
+
+    def pool(self, name: str) -> Pool:
+        """Give one pool, its parts on all NUMA nodes added up.
+
+        Raises:
+            KeyError: The node has no such pool.
+        """
+        parts = [pool for pool in self.pools if pool.name == name]
+        if not parts:
+            raise KeyError(name)
+        if len(parts) == 1:
+            return parts[0]
+        return Pool(
+            name,
+            total=sum(part.total for part in parts),
+            free=sum(part.free for part in parts),
+            reserved=sum(part.reserved for part in parts),
+            committed=sum(part.committed for part in parts),
+            evictable=sum(part.evictable for part in parts),
+            scrubbing=sum(part.scrubbing for part in parts),
+            quarantined=sum(part.quarantined for part in parts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A grant: the lease, and the node right after it."""
+
+    lease: Lease
+    capacity: Capacity
+    repeated_request: bool
+    """This request id had been granted before, and `lease` is that lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one request needs: its token counts, or `pages`."""
+
+    prompt_tokens: int = 0
+    max_new_tokens: int = 0
+    """Most tokens it may still produce; the whole length is reserved."""
+    generated_tokens: int = 0
+    """Tokens already produced, where it starts again after it ran elsewhere."""
+    pages: int = 0
+    prefix_hashes: Sequence[bytes] = ()
+    """Content hashes of the prompt's full pages, 32 bytes each, from the first page on."""
+    request_id: str = ""
+    """The caller's name for it; empty lets the client make one. The same name gives the same lease."""
+    tenant: str = ""
+    priority: int = 0
+    """From -100 to 100; larger goes first among those that wait."""
+    ttl_s: float | None = None
+    """Life without commit; `None` means the server's 30 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The outcome of one request of a batch: a lease, or the refusal that it alone would have raised."""
+
+    lease: Lease | None
+    refusal: HiSparseError | None
+    repeated_request: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The outcome of a release."""
+
+    already_released: bool
+    """There was nothing to give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePage:
+    """One page of a list of leases."""
+
+    leases: tuple[Lease, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainState:
+    """How far a drain is."""
+
+    leases: int
+    """Leases still held."""
+    capacity: Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Who answers."""
+
+    version: str
+    epoch: int
+    model: str
+    backing: str
+    """`memory` where the node owns the pages, `none` where it only counts them."""
+    page_tokens: int
+    page_bytes: int
+    addresses: tuple[str, ...]
+    started_at: datetime
+    uptime_s: float
+    draining: bool
+    waiters: int
+    limits: Mapping[str, int]
+    """Every bound of the interface by its name, in the unit its name ends with."""
