@@ -48,7 +48,7 @@ impl AdminService for Admin {
             model: node.config.model.clone(),
             backing: "none".to_owned(),
             page_tokens: node.config.capacity.page_tokens,
-            page_bytes: node.config.page_bytes,
+            host_bytes: node.config.budget.as_ref().map_or(0, |plan| plan.host_bytes),
             addresses: node.addresses.clone(),
             start_time: Some(wire::timestamp_to_proto(node.clock.wall(Moment::ORIGIN))),
             uptime: Some(wire::duration_to_proto(node.clock.now().since_origin())),

@@ -58,6 +58,8 @@ pub(crate) enum Refusal {
     Stopping,
     /// A decision panicked: what the ledger says may be wrong, so nothing more is decided.
     Poisoned,
+    /// Something beside the ledger broke off.
+    Failed(&'static str),
 }
 
 impl Refusal {
@@ -84,7 +86,7 @@ impl Refusal {
             Self::Invalid(_) => Code::InvalidArgument,
             Self::Overloaded { .. } | Self::Stopping => Code::Unavailable,
             Self::Deadline => Code::DeadlineExceeded,
-            Self::Poisoned => Code::Internal,
+            Self::Poisoned | Self::Failed(_) => Code::Internal,
         }
     }
 
@@ -95,7 +97,7 @@ impl Refusal {
             Self::Overloaded { .. } => "OVERLOADED",
             Self::Stopping => "DRAINING",
             Self::Deadline => "DEADLINE",
-            Self::Invalid(_) | Self::Poisoned => "",
+            Self::Invalid(_) | Self::Poisoned | Self::Failed(_) => "",
         }
     }
 
@@ -130,6 +132,7 @@ impl Refusal {
             }
             Self::Deadline => "the deadline passed before a decision, and nothing was reserved".into(),
             Self::Stopping => "the server is stopping; use another node".into(),
+            Self::Failed(what) => format!("{what} broke off; please report it with the request"),
             Self::Poisoned => "a decision failed half-way, so nothing more is decided: restart the service".into(),
         };
         truncated(text, MAX_MESSAGE_BYTES)

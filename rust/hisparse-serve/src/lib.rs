@@ -12,6 +12,7 @@ mod accept;
 mod admin;
 mod admission;
 mod admit;
+mod budget;
 mod capacity;
 mod env;
 mod epoch;

@@ -41,8 +41,6 @@ pub struct NodeConfig {
     pub model: String,
     /// What it can hold.
     pub capacity: NodeCapacity,
-    /// Bytes of one page over all layers, main KV and indexer keys together.
-    pub page_bytes: u64,
     /// The plan that `capacity` comes from; `None` where there was none.
     pub budget: Option<Plan>,
     /// What tenants may hold, by name; others may hold anything.
@@ -52,7 +50,12 @@ pub struct NodeConfig {
 impl NodeConfig {
     /// A node of these figures, without a plan behind them.
     pub fn of_capacity(model: &str, capacity: NodeCapacity) -> Self {
-        Self { model: model.to_owned(), capacity, page_bytes: 0, budget: None, tenants: Vec::new() }
+        Self { model: model.to_owned(), capacity, budget: None, tenants: Vec::new() }
+    }
+
+    /// The node that was planned so, and holds so much of it.
+    pub fn of_plan(budget: &Plan, capacity: NodeCapacity) -> Self {
+        Self { budget: Some(budget.clone()), ..Self::of_capacity(&budget.model.name, capacity) }
     }
 }
 

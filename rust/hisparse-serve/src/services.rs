@@ -18,18 +18,21 @@ use tonic_health::server::HealthReporter;
 
 use crate::admin::Admin;
 use crate::admission::Admission;
+use crate::budget::Budget;
 use crate::capacity::Capacity;
 use crate::node::{Node, Standing};
 use crate::proto;
 use crate::proto::admin_service_server::AdminServiceServer;
 use crate::proto::admission_service_server::AdmissionServiceServer;
+use crate::proto::budget_service_server::BudgetServiceServer;
 use crate::proto::capacity_service_server::CapacityServiceServer;
 
 /// Names that say whether the node grants; the empty one is the server as a whole.
 const READINESS: [&str; 3] = ["", "readiness", <AdmissionServiceServer<Admission> as NamedService>::NAME];
 /// Names that say whether the server answers at all.
-const LIVENESS: [&str; 3] = [
+const LIVENESS: [&str; 4] = [
     "liveness",
+    <BudgetServiceServer<Budget> as NamedService>::NAME,
     <CapacityServiceServer<Capacity> as NamedService>::NAME,
     <AdminServiceServer<Admin> as NamedService>::NAME,
 ];
@@ -47,6 +50,7 @@ pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> (Rou
     let mut routes = Routes::new(health)
         .add_service(bounded!(CapacityServiceServer, Capacity::new(Arc::clone(node), stopping.clone())))
         .add_service(bounded!(AdmissionServiceServer, Admission::new(Arc::clone(node))))
+        .add_service(bounded!(BudgetServiceServer, Budget::new(Arc::clone(node))))
         .add_service(bounded!(AdminServiceServer, Admin::new(Arc::clone(node))));
     let reflection = || {
         let served = READINESS.iter().chain(&LIVENESS).filter(|name| name.starts_with("hisparse."));

@@ -159,6 +159,17 @@ pub(crate) fn fits(seen: &ledger::Capacity) -> Vec<proto::Fit> {
     seen.fits.iter().map(shown).collect()
 }
 
+/// Problems as a message lists them.
+pub(crate) fn problems(problems: &Problems) -> Vec<proto::Problem> {
+    let shown = |problem: &Problem| proto::Problem {
+        field: problem.field.clone(),
+        value: problem.value.clone(),
+        rule: problem.rule.clone(),
+        remedy: problem.remedy.clone(),
+    };
+    problems.iter().map(shown).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,7 @@ mod core;
 mod deadlines;
 mod endings;
 mod lease;
+mod of_plan;
 mod pools;
 mod record;
 mod refusal;

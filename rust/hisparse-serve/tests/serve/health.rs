@@ -116,7 +116,7 @@ async fn reflection_lists_what_is_served_and_nothing_else() {
     let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
     names.retain(|name| name.starts_with("hisparse."));
     names.sort();
-    let served = ["hisparse.v1.AdminService", "hisparse.v1.AdmissionService", "hisparse.v1.CapacityService"];
+    let served = ["Admin", "Admission", "Budget", "Capacity"].map(|name| format!("hisparse.v1.{name}Service"));
     assert_eq!(names, served);
     assert!(probed.home.path().exists());
 }

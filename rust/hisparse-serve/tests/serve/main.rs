@@ -5,6 +5,7 @@
 
 mod admission;
 mod bad_input;
+mod budget;
 mod health;
 mod lifecycle;
 mod waiting;

@@ -1,0 +1,204 @@
+//! A load generator: Admit and Release over the Unix socket, many calls at a time on few connections.
+//!
+//! ```text
+//!  cargo run --release -p hisparse-serve --example load -- [--socket PATH] [--seconds 10] [--connections 2]
+//!      [--in-flight 32] [--rate CALLS_PER_SECOND] [--call admit|capacity] [--out FILE.json]
+//! ```
+//! Without `--socket` it starts a server of its own in the same process, with the server's default of two threads, and
+//! shares the machine with it. Each Admit and each Release counts as a call. With `--rate` calls are sent by a clock
+//! and latency is counted from when a call was due, not from when it could be sent, so that a stall shows as what it is.
+
+#![allow(clippy::unwrap_used)] // a benchmark that cannot go on stops with its reason
+#![allow(clippy::disallowed_methods)] // it measures the real clock
+#![allow(clippy::print_stdout)] // its output
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hisparse_core::ledger::NodeCapacity;
+use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
+use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
+use hisparse_serve::proto::{AdmitRequest, GetCapacityRequest, ReleaseRequest};
+use hisparse_serve::{Config, NodeConfig, Server};
+use serde_json::json;
+use tonic::transport::{Channel, Endpoint};
+
+/// What is measured, and how.
+#[derive(Clone, Debug)]
+struct Options {
+    socket: Option<PathBuf>,
+    seconds: u64,
+    connections: usize,
+    in_flight: usize,
+    rate: Option<u64>,
+    call: String,
+    out: Option<PathBuf>,
+}
+
+impl Options {
+    fn from_arguments() -> Self {
+        let mut options = Self {
+            socket: None,
+            seconds: 10,
+            connections: 2,
+            in_flight: 32,
+            rate: None,
+            call: "admit".to_owned(),
+            out: None,
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(flag) = arguments.next() {
+            let value = arguments.next().unwrap_or_else(|| panic!("{flag} needs a value"));
+            match flag.as_str() {
+                "--socket" => options.socket = Some(value.into()),
+                "--seconds" => options.seconds = value.parse().unwrap(),
+                "--connections" => options.connections = value.parse().unwrap(),
+                "--in-flight" => options.in_flight = value.parse().unwrap(),
+                "--rate" => options.rate = Some(value.parse().unwrap()),
+                "--call" => options.call = value,
+                "--out" => options.out = Some(value.into()),
+                other => panic!("unknown flag {other}"),
+            }
+        }
+        assert!(matches!(options.call.as_str(), "admit" | "capacity"), "--call is admit or capacity");
+        options
+    }
+}
+
+/// One worker's calls.
+struct Worker {
+    admission: AdmissionServiceClient<Channel>,
+    capacity: CapacityServiceClient<Channel>,
+    number: usize,
+    latencies_us: Vec<u32>,
+}
+
+impl Worker {
+    /// One round of calls; how many.
+    async fn round(&mut self, call: &str, round: u64, due: Instant) -> u64 {
+        if call == "capacity" {
+            self.capacity.get_capacity(GetCapacityRequest::default()).await.unwrap();
+            self.note(due);
+            return 1;
+        }
+        let request = AdmitRequest {
+            request_id: format!("load-{}-{round}", self.number),
+            prompt_tokens: 8_192,
+            max_new_tokens: 1_024,
+            ..AdmitRequest::default()
+        };
+        let lease = self.admission.admit(request).await.unwrap().into_inner().lease.unwrap();
+        self.note(due);
+        let sent = Instant::now();
+        let release = ReleaseRequest { lease_id: lease.id, ..ReleaseRequest::default() };
+        self.admission.release(release).await.unwrap();
+        self.note(sent);
+        2
+    }
+
+    fn note(&mut self, since: Instant) {
+        self.latencies_us.push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
+    }
+}
+
+async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
+    let calls = Arc::new(AtomicU64::new(0));
+    let begin = Instant::now() + Duration::from_millis(200);
+    let end = begin + Duration::from_secs(options.seconds);
+    let mut channels = Vec::new();
+    for _ in 0..options.connections {
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
+        channels.push(endpoint.connect().await.unwrap());
+    }
+    let per_round = if options.call == "admit" { 2.0 } else { 1.0 };
+    let workers: Vec<_> = (0..options.in_flight)
+        .map(|number| {
+            let channel = channels[number % channels.len()].clone();
+            let (options, calls) = (options.clone(), Arc::clone(&calls));
+            let mut worker = Worker {
+                admission: AdmissionServiceClient::new(channel.clone()),
+                capacity: CapacityServiceClient::new(channel),
+                number,
+                latencies_us: Vec::new(),
+            };
+            tokio::spawn(async move {
+                #[allow(clippy::cast_precision_loss)] // rates and worker counts are small
+                let gap = options
+                    .rate
+                    .map(|rate| Duration::from_secs_f64(per_round * options.in_flight as f64 / rate as f64));
+                #[allow(clippy::cast_possible_truncation)] // as are these
+                let mut due = begin + gap.unwrap_or_default() * number as u32 / options.in_flight as u32;
+                for round in 0.. {
+                    if due < Instant::now() && gap.is_none() {
+                        due = Instant::now();
+                    }
+                    tokio::time::sleep_until(due.into()).await;
+                    if Instant::now() >= end {
+                        break;
+                    }
+                    let made = worker.round(&options.call, round, due).await;
+                    calls.fetch_add(made, Ordering::Relaxed);
+                    due += gap.unwrap_or_default();
+                }
+                worker.latencies_us
+            })
+        })
+        .collect();
+    let mut latencies = Vec::new();
+    for worker in workers {
+        latencies.extend(worker.await.unwrap());
+    }
+    latencies.sort_unstable();
+    let at = |permille: usize| latencies[(latencies.len() - 1) * permille / 1_000];
+    let calls = calls.load(Ordering::Relaxed);
+    json!({
+        "call": if options.call == "admit" { "Admit+Release, each counted" } else { "GetCapacity" },
+        "calls_per_second": calls / options.seconds,
+        "calls": calls,
+        "seconds": options.seconds,
+        "offered_per_second": options.rate,
+        "connections": options.connections,
+        "in_flight": options.in_flight,
+        "latency_us": {"p50": at(500), "p90": at(900), "p99": at(990), "p999": at(999), "max": at(1_000)},
+    })
+}
+
+/// Resident anonymous memory of this process, in KiB.
+fn anonymous_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn main() {
+    let options = Options::from_arguments();
+    let home = std::env::temp_dir().join(format!("hisparse-load-{}", std::process::id()));
+    let (socket, own, ready_us) = if let Some(socket) = options.socket.clone() {
+        (socket, None, None)
+    } else {
+        let socket = home.join("h.sock");
+        let node = NodeConfig::of_capacity("load", NodeCapacity::of_host_pages(1_000_000, 10_000));
+        let began = Instant::now();
+        let running = Server::start(Config { socket: Some(socket.clone()), ..Config::new(node) }).unwrap();
+        (socket, Some(running), Some(began.elapsed().as_micros()))
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let mut result = runtime.block_on(measure(options.clone(), socket));
+    if let Some(running) = own {
+        result["server"] = json!({
+            "in_process": true, "threads": 2, "host_pages": 1_000_000, "ready_us": ready_us.map(|us| us.to_string()),
+            "rss_anon_kib_with_client": anonymous_kib(),
+        });
+        running.stop(Duration::from_secs(1));
+        drop(runtime);
+        running.join();
+        let _ = std::fs::remove_dir_all(&home);
+    }
+    let text = serde_json::to_string_pretty(&result).unwrap();
+    println!("{text}");
+    if let Some(out) = options.out {
+        std::fs::write(out, text + "\n").unwrap();
+    }
+}
