@@ -15,6 +15,7 @@ pub mod gpu;
 pub mod kv_bytes;
 pub mod native;
 pub mod plan;
+pub mod pool_shape;
 pub mod rank;
 pub mod read;
 pub mod request;
