@@ -336,6 +336,15 @@ impl Ledger {
         self.pages.give_back(record.tenant, &record.shared, &record.own, record.published);
     }
 
+    /// Lets the lease have its request id again, unless a newer lease has it by now.
+    pub(super) fn remember_request(&mut self, slot: u32) {
+        let record = self.record(slot);
+        if !record.request_id.is_empty() {
+            let name = (record.tenant, Arc::clone(&record.request_id));
+            self.by_request.entry(name).or_insert(slot);
+        }
+    }
+
     /// Frees the lease's request id for another.
     pub(super) fn forget_request(&mut self, slot: u32) {
         let record = self.record(slot);

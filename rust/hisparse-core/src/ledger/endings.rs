@@ -45,6 +45,7 @@ impl Ledger {
         for slot in &slots {
             self.record_mut(*slot).holder = Some(Holder::Session(successor));
             self.enter_state(*slot, LeaseState::Committed, None);
+            self.remember_request(*slot);
         }
         if !slots.is_empty() {
             self.settle();
@@ -93,6 +94,8 @@ impl Ledger {
             let record = self.record(*slot);
             record.state == state && record.holder == Some(Holder::Session(session))
         };
-        self.live_slots().filter(held).collect()
+        let mut slots: Vec<u32> = self.live_slots().filter(held).collect();
+        slots.sort_unstable_by_key(|slot| self.record(*slot).id);
+        slots
     }
 }

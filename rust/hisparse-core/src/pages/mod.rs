@@ -10,6 +10,8 @@ mod extent;
 mod free_space;
 mod pool;
 mod prefix;
+#[cfg(test)]
+mod reference;
 pub(crate) mod seeded;
 mod starts;
 
