@@ -6,11 +6,29 @@ use crate::model::Model;
 /// Contexts of the table where none are asked for: 8K to 1M, doubling, up to what the model was made for.
 const DEFAULT_CONTEXTS: [u64; 8] = [8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576];
 
+/// Device memory without a host pool, in one unit throughout: bytes, or pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Baseline {
+    /// All of it.
+    pub total: u64,
+    /// What a page of KV takes.
+    pub per_page: u64,
+    /// What a request takes beside its pages: its sliding window.
+    pub per_request: u64,
+}
+
+impl Baseline {
+    /// Requests of so many pages that run at once.
+    pub fn requests(&self, pages: u64) -> u64 {
+        self.total / pages.saturating_mul(self.per_page).saturating_add(self.per_request).max(1)
+    }
+}
+
 /// Pools that requests of one length share.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Pages of KV on the GPU without a host pool.
-    pub baseline_pages: u64,
+    /// What runs without a host pool.
+    pub baseline: Baseline,
     /// Logical pages with it.
     pub logical_pages: u64,
     /// What holds those pages back: the host pool, or indexer keys on the GPU.
@@ -29,7 +47,7 @@ impl Limits {
     /// The row of one context.
     pub fn row(&self, context: u64) -> Concurrency {
         let pages = context.div_ceil(self.page_tokens).max(1);
-        let baseline = (self.baseline_pages / pages).min(self.max_seqs);
+        let baseline = self.baseline.requests(pages).min(self.max_seqs);
         let (hisparse, binding) = [
             (self.seats, Binding::Seats),
             (self.logical_pages / pages, self.logical_binding),

@@ -91,11 +91,16 @@ pub fn host_bytes(rank: &Rank<'_>, logical_pages: u64) -> Option<u64> {
     logical_pages.checked_add(1)?.checked_mul(rank.page.whole())
 }
 
-/// Sliding window of one seat: every KV layer and draft layer keeps the window and the rows of one step, whole pages,
-/// and one page more because a window rarely starts on a page.
-fn window_bytes(rank: &Rank<'_>, query_len: u64) -> Option<u64> {
+/// Window rows of one seat in each layer: the window and the rows of one step, whole pages, and one page more because a
+/// window rarely starts on a page. `None` on overflow, 0 for models without a window.
+pub fn window_rows(rank: &Rank<'_>, query_len: u64) -> Option<u64> {
     let Shape::DeepseekV4 { sliding_window_tokens, .. } = rank.model.shape else { return Some(0) };
-    let pages = sliding_window_tokens.checked_add(query_len)?.div_ceil(PAGE_ROWS).checked_add(1)?;
+    sliding_window_tokens.checked_add(query_len)?.div_ceil(PAGE_ROWS).checked_add(1)?.checked_mul(PAGE_ROWS)
+}
+
+/// Every KV layer and draft layer keeps its window.
+fn window_bytes(rank: &Rank<'_>, query_len: u64) -> Option<u64> {
+    let pages = window_rows(rank, query_len)? / PAGE_ROWS;
     let layers = rank.kv_layers().checked_add(rank.draft_layers)?;
     layers.checked_mul(rank.main.page_bytes(PAGE_ROWS)?)?.checked_mul(pages)
 }

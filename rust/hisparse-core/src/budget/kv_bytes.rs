@@ -36,11 +36,7 @@ pub fn kv_bytes(model: &Model, request: &PlanRequest) -> Result<(u64, Option<Str
     };
     let stages = to_f64(request.pp);
     let weights = match (request.weight_bytes, known_weights(model)) {
-        // Given per rank: nothing divides it further.
-        (Some(bytes), _) => {
-            let whole = to_f64(bytes) / GIB * to_f64(request.tp);
-            Weights { shared_gib: whole, routed_experts_gib: 0.0 }
-        }
+        (Some(_), _) => Weights { shared_gib: 0.0, routed_experts_gib: 0.0 },
         (None, Some(weights)) if matches!(request.layers, LayerSpan::All) => {
             Weights { shared_gib: weights.shared_gib / stages, routed_experts_gib: weights.routed_experts_gib / stages }
         }
@@ -63,7 +59,7 @@ pub fn kv_bytes(model: &Model, request: &PlanRequest) -> Result<(u64, Option<Str
         expert_parallel: request.ep,
         kv_bytes: None,
     };
-    let left = floor_to_count(node.kv_gib() * GIB);
+    let left = floor_to_count(node.kv_gib() * GIB).saturating_sub(request.weight_bytes.unwrap_or(0));
     if left >= MIN_KV_BYTES {
         return Ok((left, None));
     }

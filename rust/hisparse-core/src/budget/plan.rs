@@ -54,6 +54,8 @@ pub struct Plan {
     pub max_req_len: u64,
     /// Tokens that per-token side buffers must be sized for.
     pub side_buffer_tokens: u64,
+    /// Tokens of the sliding-window pool, all seats together, for models that have one.
+    pub window_tokens: Option<u64>,
     /// Context below which a hot buffer takes more GPU memory than it saves, in tokens; none without a host pool.
     pub break_even_tokens: Option<u64>,
     /// Device memory by use.

@@ -83,7 +83,9 @@ impl<'a> Rank<'a> {
         let mut noted = |problem: Problem| problems.push(problem);
         let main = RowLayout::main(model, request.kv_dtype, request.tp).map_err(&mut noted).ok();
         let indexer = RowLayout::indexer(model, default_index_dtype(model)).map_err(&mut noted).ok();
-        let span = span(model, request).map_err(&mut noted).ok();
+        let row_bytes = main.as_ref().map_or(0, RowLayout::row_bytes);
+        let key_bytes = indexer.as_ref().map_or(0, RowLayout::row_bytes);
+        let span = span(model, request, row_bytes, key_bytes).map_err(&mut noted).ok();
         let (Some(main), Some(indexer), Some((from, to))) = (main, indexer, span) else { return Err(problems) };
         let tokens_per_row = match model.shape {
             Shape::DeepseekV4 { .. } => Layer::INDEXED_RATIO,
@@ -191,8 +193,8 @@ pub fn too_large(field: &str, value: impl std::fmt::Display) -> Problem {
 }
 
 /// Layers `from..to` of the rank: the whole model, its first layers, a stage by number, or, of `--pp` equal stages, the
-/// one with the largest cell, which limits all.
-fn span(model: &Model, request: &PlanRequest) -> Result<(usize, usize), Problem> {
+/// one whose token takes the most bytes, which limits all.
+fn span(model: &Model, request: &PlanRequest, row_bytes: u64, key_bytes: u64) -> Result<(usize, usize), Problem> {
     let all = model.layers.len();
     let within = |layers: u64| usize::try_from(layers).ok().filter(|count| *count <= all);
     match request.layers {
@@ -210,13 +212,15 @@ fn span(model: &Model, request: &PlanRequest) -> Result<(usize, usize), Problem>
                 return Err(Problem::new("--pp", request.pp, rule, "use fewer stages"));
             };
             let bound = |stage: usize| all * stage / stages;
-            let weight = |stage: usize| {
+            let bytes = |stage: usize| {
                 let layers = &model.layers[bound(stage)..bound(stage + 1)];
-                let indexers = layers.iter().filter(|layer| layer.has_indexer()).count();
-                // Every layer costs a row, an indexer a fraction of one; the last stage carries the draft layers.
-                (layers.len(), indexers, stage)
+                let drafts = if stage + 1 == stages { draft_layers(model, request) } else { 0 };
+                layers.iter().fold(drafts.saturating_mul(row_bytes.saturating_add(key_bytes)), |sum, layer| {
+                    let keys = if layer.has_indexer() { key_bytes } else { 0 };
+                    sum.saturating_add(row_bytes).saturating_add(keys)
+                })
             };
-            let heaviest = (0..stages).map(weight).max().map_or(0, |(_, _, stage)| stage);
+            let heaviest = (0..stages).rev().max_by_key(|stage| bytes(*stage)).unwrap_or(0);
             Ok((bound(heaviest), bound(heaviest + 1)))
         }
     }

@@ -10,10 +10,10 @@ mod checks;
 mod solve;
 mod warnings;
 
-use crate::budget::concurrency::{Limits, bindings, contexts};
-use crate::budget::device_bytes::{SeatBytes, device_bytes, host_bytes};
+use crate::budget::concurrency::{Baseline, Limits, bindings, contexts};
+use crate::budget::device_bytes::{SeatBytes, device_bytes, host_bytes, padded_rows, window_rows};
 use crate::budget::kv_bytes::kv_bytes;
-use crate::budget::plan::{Binding, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
+use crate::budget::plan::{Binding, Concurrency, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
 use crate::budget::rank::{Rank, too_large};
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::error::Problems;
@@ -49,6 +49,7 @@ struct Sized<'a> {
     kv_bytes: u64,
     max_seqs: u64,
     hot_rows: u64,
+    seat: SeatBytes,
     pools: Pools,
     ratio: Number,
     device: DeviceBytes,
@@ -60,22 +61,22 @@ impl<'a> Sized<'a> {
         let overflow = || Problems::one(too_large("--kv-bytes", kv_bytes));
         let max_seqs = request.max_seqs.unwrap_or(MAX_SEQS);
         let longest = rank.model.context_tokens.get();
+        let seat_of = |hot_rows: u64| SeatBytes::new(rank, hot_rows, request.query_len(), longest).ok_or_else(overflow);
         let (hot_rows, pools) = if request.hisparse
             && let Some(HostSizing::Auto(most)) = request.sizing
         {
             choose(rank, request, most, kv_bytes, max_seqs)?
         } else {
-            let seat = SeatBytes::new(rank, hot_rows, request.query_len(), longest).ok_or_else(overflow)?;
-            let budget = Budget { rank, seat, hot_rows, max_seqs, kv_bytes };
+            let budget = Budget { rank, seat: seat_of(hot_rows)?, hot_rows, max_seqs, kv_bytes };
             (hot_rows, pools(&budget, request)?)
         };
-        let (seat, host) = if request.hisparse {
-            (SeatBytes::new(rank, hot_rows, request.query_len(), longest), host_bytes(rank, pools.logical_pages))
-        } else {
-            (Some(SeatBytes::default()), Some(0))
-        };
-        let device =
-            seat.and_then(|seat| device_bytes(rank, &seat, pools.device_pages, pools.logical_pages, pools.seats));
+        let mut seat = seat_of(hot_rows)?;
+        let mut host = host_bytes(rank, pools.logical_pages);
+        if !request.hisparse {
+            seat = SeatBytes { resident: seat.resident, ..SeatBytes::default() };
+            host = Some(0);
+        }
+        let device = device_bytes(rank, &seat, pools.device_pages, pools.logical_pages, pools.seats);
         let (mut device, host_bytes) = device.zip(host).ok_or_else(overflow)?;
         if !request.hisparse {
             // Nothing is hot where everything is resident.
@@ -86,7 +87,7 @@ impl<'a> Sized<'a> {
             None | Some(HostSizing::Ratio(_)) => number(ratio_of(request)),
             Some(_) => Number::quotient(pools.logical_pages, pools.device_pages),
         };
-        Ok(Self { rank, kv_bytes, max_seqs, hot_rows, pools, ratio, device, host_bytes })
+        Ok(Self { rank, kv_bytes, max_seqs, hot_rows, seat, pools, ratio, device, host_bytes })
     }
 
     /// Host pools of one replica: ranks that hold different heads keep different rows.
@@ -111,21 +112,7 @@ impl<'a> Sized<'a> {
         let (rank, model) = (self.rank, self.rank.model);
         let logical_tokens = self.pools.logical_pages.checked_mul(rank.page_tokens).ok_or_else(overflow)?;
         let copies = self.host_copies(request).checked_mul(request.dp).and_then(|n| n.checked_mul(request.pp));
-        let limits = Limits {
-            baseline_pages: self.kv_bytes / rank.page.whole().max(1),
-            logical_pages: self.pools.logical_pages,
-            logical_binding: match (request.hisparse, self.pools.indexer_binds) {
-                (false, _) => Binding::DeviceTokens,
-                (true, true) => Binding::IndexerTokens,
-                (true, false) => Binding::HostPages,
-            },
-            seats: self.pools.seats,
-            max_seqs: self.max_seqs,
-            page_tokens: rank.page_tokens,
-            host_page_bytes: rank.page.whole(),
-        };
-        let concurrency: Vec<_> =
-            contexts(model, &request.contexts).iter().map(|context| limits.row(*context)).collect();
+        let concurrency = self.concurrency(request);
         let mut plan = Plan {
             engine: Engine::Native,
             model: PlanModel::of(rank),
@@ -144,6 +131,9 @@ impl<'a> Sized<'a> {
             max_request_tokens: logical_tokens,
             max_req_len: logical_tokens.min(model.context_tokens.get()).saturating_sub(1),
             side_buffer_tokens: logical_tokens.checked_add(rank.page_tokens).ok_or_else(overflow)?,
+            window_tokens: window_rows(rank, request.query_len())
+                .filter(|rows| *rows > 0 && request.hisparse)
+                .and_then(|rows| rows.checked_mul(self.pools.seats)),
             break_even_tokens: self.break_even_tokens(request),
             device_bytes: self.device,
             binding: bindings(&concurrency),
@@ -157,17 +147,37 @@ impl<'a> Sized<'a> {
         Ok(plan)
     }
 
+    fn concurrency(&self, request: &PlanRequest) -> Vec<Concurrency> {
+        let page = &self.rank.page;
+        let limits = Limits {
+            baseline: Baseline { total: self.kv_bytes, per_page: page.whole(), per_request: self.seat.resident },
+            logical_pages: self.pools.logical_pages,
+            logical_binding: match (request.hisparse, self.pools.indexer_binds) {
+                (false, _) => Binding::DeviceTokens,
+                (true, true) => Binding::IndexerTokens,
+                (true, false) => Binding::HostPages,
+            },
+            seats: if request.hisparse { self.pools.seats } else { u64::MAX },
+            max_seqs: self.max_seqs,
+            page_tokens: self.rank.page_tokens,
+            host_page_bytes: page.whole(),
+        };
+        let row = |context: &u64| {
+            let row = limits.row(*context);
+            if request.hisparse { row } else { Concurrency { hisparse: row.baseline, host_bytes: 0, ..row } }
+        };
+        contexts(self.rank.model, &request.contexts).iter().map(row).collect()
+    }
+
     /// Context below which a seat costs more GPU memory than the request's own KV would.
     fn break_even_tokens(&self, request: &PlanRequest) -> Option<u64> {
         let page = &self.rank.page;
         if !request.hisparse || page.device() == 0 {
             return None;
         }
-        let beside =
-            SeatBytes::new(self.rank, self.hot_rows, request.query_len(), self.rank.model.context_tokens.get())
-                .and_then(|seat| seat.total())
-                .unwrap_or(0);
-        let rows = (self.hot_rows + crate::budget::rank::PAGE_ROWS) * self.rank.tokens_per_row;
+        // A sliding window is needed either way.
+        let beside = self.seat.total()? - self.seat.resident;
+        let rows = padded_rows(self.hot_rows)?.checked_mul(self.rank.tokens_per_row)?;
         rows.checked_add(beside.div_ceil(page.device()).checked_mul(self.rank.page_tokens)?)
     }
 }
@@ -208,7 +218,7 @@ fn usable_pages(rank: &Rank<'_>, bytes: u64) -> u64 {
 
 fn pools(budget: &Budget<'_>, request: &PlanRequest) -> Result<Pools, Problems> {
     if !request.hisparse {
-        let pools = budget.resident();
+        let pools = budget.resident(budget.rank.pages(longest_context(budget.rank, request)));
         return if pools.device_pages > 0 { Ok(pools) } else { Err(Problems::one(checks::not_one_page(budget))) };
     }
     let pools = match request.sizing {

@@ -8,6 +8,7 @@
 //! Bytes never fall when pages or seats rise, so each search is a bisection, and what it finds is exact: one page more
 //! would not fit.
 
+use crate::budget::concurrency::Baseline;
 use crate::budget::device_bytes::{SeatBytes, device_bytes, padded_rows};
 use crate::budget::rank::{PAGE_ROWS, Rank};
 use crate::ratio::Ratio;
@@ -95,11 +96,18 @@ impl Budget<'_> {
         }
     }
 
-    /// Everything on the GPU, no host pool.
-    pub(super) fn resident(&self) -> Pools {
-        let whole = self.rank.page.whole();
-        let pages = self.kv_bytes.checked_div(whole).unwrap_or(0);
-        Pools { device_pages: pages, logical_pages: pages, seats: pages.min(self.max_seqs), indexer_binds: false }
+    /// What runs without a host pool.
+    pub(super) fn baseline(&self) -> Baseline {
+        Baseline { total: self.kv_bytes, per_page: self.rank.page.whole(), per_request: self.seat.resident }
+    }
+
+    /// Everything on the GPU, no host pool; windows for as many requests of `request_pages` as run at once.
+    pub(super) fn resident(&self, request_pages: u64) -> Pools {
+        let windows = self.baseline().requests(request_pages).max(1).min(self.max_seqs);
+        let taken = windows.saturating_mul(self.seat.resident);
+        let pages = self.kv_bytes.saturating_sub(taken).checked_div(self.rank.page.whole()).unwrap_or(0);
+        let seats = if self.seat.resident == 0 { pages.min(self.max_seqs) } else { windows };
+        Pools { device_pages: pages, logical_pages: pages, seats, indexer_binds: false }
     }
 }
 

@@ -10,8 +10,11 @@
 pub mod admission;
 pub mod buffers;
 pub mod cell;
+pub mod detail;
 pub mod pools;
 mod profile;
+mod profile_dsa;
+mod profile_v4;
 pub mod quirks;
 pub mod tables;
 pub mod v4;
@@ -21,7 +24,8 @@ use crate::budget::rank::Rank;
 use crate::budget::request::PlanRequest;
 use crate::model::Shape;
 
-pub use profile::{Detail, plan};
+pub use detail::Detail;
+pub use profile::plan;
 
 /// The release whose behaviour this module states.
 pub const VERSION: &str = "0.5.23";

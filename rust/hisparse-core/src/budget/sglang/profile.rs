@@ -6,73 +6,26 @@
 //! ```
 //! What the engine refuses on purpose is a problem here too. What it accepts and fails on later is a plan with a warning.
 
-use serde::Serialize;
-
-use crate::budget::concurrency::{Limits, bindings, contexts};
+use crate::budget::concurrency::{Baseline, Limits, bindings, contexts};
 use crate::budget::kv_bytes::kv_bytes;
 use crate::budget::plan::{Binding, Concurrency, DeviceBytes, Number, Plan, PlanLayout, PlanModel};
 use crate::budget::rank::{Rank, too_large};
 use crate::budget::request::{HostSizing, PlanRequest};
-use crate::budget::vllm::{floor_to_count, to_f64};
+use crate::budget::vllm::floor_to_count;
 use crate::error::{Problem, Problems};
 use crate::layout::RowLayout;
 use crate::limits::{DEFAULT_TOP_K, MAX_SEQS, PAGE_TOKENS};
-use crate::model::{Layer, Model, Shape};
+use crate::model::{Model, Shape};
 use crate::platform::Engine;
 
 use super::admission::LengthLimits;
-use super::cell::{Cell, cell, page_tokens, ratio, stored_as};
-use super::pools::{self, BuildError, Capacity};
+use super::cell::{page_tokens, ratio, stored_as};
+use super::detail::Detail;
 use super::tables::{Refusal, Setting as TableSetting, Tables};
-use super::{VERSION, quirks, v4};
+use super::{quirks, v4};
 
 /// Request slots that tables are counted for where `--max-seqs` is not given.
 const ASSUMED_REQUEST_SLOTS: u64 = 256;
-
-/// Figures under the engine's own names.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Detail {
-    /// Release described.
-    pub version: &'static str,
-    /// `cell_size`, or `bytes_per_full_token` of DeepSeek-V4.
-    pub cell_size: Number,
-    /// `target_cell_size`: without draft layers.
-    pub target_cell_size: Number,
-    /// `indexer_cell_bytes`; negative under a negative ratio.
-    pub indexer_cell_bytes: i64,
-    /// `page_size` of the pools, whatever was asked for.
-    pub page_size: u64,
-    /// `max_total_num_tokens`.
-    pub max_total_num_tokens: u64,
-    /// `max_req_input_len`: inputs of this length are refused.
-    pub max_req_input_len: u64,
-    /// Rows of a request's buffer with its extra page.
-    pub padded_buffer_size: u64,
-    /// Scratch rows of a request under speculation.
-    pub spec_scratch_capacity: u64,
-    /// Bytes outside the engine's budget: tables, mapping, pad pages.
-    pub unbudgeted_bytes: u64,
-    /// Pools of DeepSeek-V4.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub v4: Option<V4Detail>,
-}
-
-/// Pools of DeepSeek-V4 under the engine's own names.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct V4Detail {
-    /// Bytes per window token, all layers.
-    pub bytes_per_swa_token: f64,
-    /// Window tokens per full token.
-    pub swa_full_tokens_ratio: f64,
-    /// `swa_max_total_num_tokens`.
-    pub swa_max_total_num_tokens: u64,
-    /// `c4_max_total_num_tokens`.
-    pub c4_max_total_num_tokens: f64,
-    /// `c128_max_total_num_tokens`.
-    pub c128_max_total_num_tokens: u64,
-    /// `c4_state_pool_size`.
-    pub c4_state_pool_size: u64,
-}
 
 /// Plans what the engine does.
 ///
@@ -152,136 +105,19 @@ fn buffer_page_tokens(model: &Model, request: &PlanRequest) -> u64 {
     }
 }
 
-struct Profile<'a> {
-    rank: &'a Rank<'a>,
-    request: &'a PlanRequest,
-    kv_bytes: u64,
-    tables: Tables,
-    factor: f64,
-    is_int: bool,
+/// A request settled into the engine's terms.
+pub(super) struct Profile<'a> {
+    pub(super) rank: &'a Rank<'a>,
+    pub(super) request: &'a PlanRequest,
+    pub(super) kv_bytes: u64,
+    pub(super) tables: Tables,
+    pub(super) factor: f64,
+    pub(super) is_int: bool,
 }
 
 impl Profile<'_> {
-    /// DSA and M3. `None` on overflow.
-    fn dsa_plan(&self) -> Option<Result<Plan, Problems>> {
-        let page = page_tokens(self.rank.model, self.request);
-        let cell = cell(self.rank, self.request)?;
-        let Some(cell_bytes) = u64::try_from(cell.with_drafts).ok().filter(|bytes| *bytes > 0) else {
-            let rule = "makes a token cost nothing or less";
-            return Some(Err(Problems::one(Problem::new("--ratio", self.factor, rule, "use 1 or more"))));
-        };
-        let device_tokens = self.kv_bytes / cell_bytes / page * page;
-        let layers = self.rank.kv_layers();
-        let shape = pools::Shape {
-            layers,
-            row_bytes: cell.row_bytes,
-            indexer_bytes: self.rank.indexer.row_bytes(),
-            page_tokens: page,
-        };
-        let built = Capacity::new(shape, device_tokens, self.factor, self.is_int);
-        if built == Err(BuildError::Overflow) {
-            return None;
-        }
-        let logical_tokens = floor_to_count(to_f64(device_tokens) * self.factor);
-        let device_bytes = self.device_bytes(&cell, built.ok(), device_tokens)?;
-        let budgeted = u128::from(cell_bytes) * u128::from(device_tokens);
-        let unbudgeted = u128::from(device_bytes.total()?).saturating_sub(budgeted);
-        let host_bytes = match built {
-            Ok(capacity) if self.request.hisparse => capacity.host_tokens.checked_mul(self.host_row_bytes(&cell)?)?,
-            _ => 0,
-        };
-        let detail = self.detail(&cell, page, device_tokens, u64::try_from(unbudgeted).ok()?);
-        Some(self.assemble(&Sizes {
-            page,
-            cell_bytes: Number::Whole(cell_bytes),
-            device_tokens,
-            logical_tokens,
-            host_bytes,
-            host_token_bytes: self.host_row_bytes(&cell)?,
-            seats: self.seats(device_tokens),
-            baseline_tokens: self.baseline_tokens()?,
-            device_bytes,
-            detail,
-        }))
-    }
-
-    /// DeepSeek-V4: `N` is the logical size, and the C4 pool shrinks by the ratio.
-    fn v4_plan(&self) -> Result<Plan, Problems> {
-        let overflow = || Problems::one(too_large("--kv-bytes", self.kv_bytes));
-        let setting = v4_setting(self.rank, self.request);
-        let bytes = v4::token_bytes(self.rank, &setting).ok_or_else(overflow)?;
-        let Some(pools) = v4::pools(&bytes, &setting, self.kv_bytes) else {
-            let rule = format!(
-                "leaves no page of window after {} bytes of compressor state; SGLang refuses to start",
-                floor_to_count(bytes.fixed)
-            );
-            return Err(Problems::one(Problem::new(
-                "--kv-bytes",
-                self.kv_bytes,
-                rule,
-                "give more, or lower --max-seqs",
-            )));
-        };
-        let off = v4::Setting { ratio: 1.0, ..setting };
-        let baseline = v4::token_bytes(self.rank, &off).and_then(|bytes| v4::pools(&bytes, &off, self.kv_bytes));
-        let c4_rows = floor_to_count(pools.c4);
-        let layers = self.rank.indexer_layers();
-        let page_bytes = self.rank.main.page_bytes(crate::budget::rank::PAGE_ROWS).ok_or_else(overflow)?;
-        let host_page_bytes = page_bytes.checked_mul(layers).ok_or_else(overflow)?;
-        let pages = (pools.full / Layer::INDEXED_RATIO).div_ceil(crate::budget::rank::PAGE_ROWS);
-        let rows = to_f64(c4_rows) * to_f64(page_bytes) / to_f64(crate::budget::rank::PAGE_ROWS);
-        let keys = pools.full / Layer::INDEXED_RATIO * self.rank.indexer.row_bytes();
-        let hot = floor_to_count(rows * to_f64(layers));
-        let indexer = keys.checked_mul(layers).ok_or_else(overflow)?;
-        let resident =
-            floor_to_count(bytes.full * to_f64(pools.full) + bytes.fixed).saturating_sub(hot).saturating_sub(indexer);
-        let device_bytes = DeviceBytes {
-            hot,
-            indexer,
-            resident,
-            tables: if self.request.hisparse { self.tables.gpu_bytes } else { 0 },
-            ..DeviceBytes::default()
-        };
-        let detail = Detail {
-            version: VERSION,
-            cell_size: Number::Float(bytes.full),
-            target_cell_size: Number::Float(bytes.full),
-            indexer_cell_bytes: i64::try_from(layers * self.rank.indexer.row_bytes() / Layer::INDEXED_RATIO)
-                .unwrap_or(i64::MAX),
-            page_size: v4::PAGE_TOKENS,
-            max_total_num_tokens: pools.full,
-            max_req_input_len: 0,
-            padded_buffer_size: self.tables.padded_rows,
-            spec_scratch_capacity: self.tables.scratch_rows,
-            unbudgeted_bytes: device_bytes.tables,
-            v4: Some(V4Detail {
-                bytes_per_swa_token: bytes.window,
-                swa_full_tokens_ratio: setting.window_ratio,
-                swa_max_total_num_tokens: pools.window,
-                c4_max_total_num_tokens: pools.c4,
-                c128_max_total_num_tokens: pools.c128,
-                c4_state_pool_size: pools.c4_state,
-            }),
-        };
-        self.assemble(&Sizes {
-            page: v4::PAGE_TOKENS,
-            cell_bytes: Number::Float(bytes.full),
-            device_tokens: pools.full,
-            logical_tokens: pools.full,
-            host_bytes: if self.request.hisparse {
-                pages.checked_mul(host_page_bytes).ok_or_else(overflow)?
-            } else {
-                0
-            },
-            host_token_bytes: host_page_bytes / v4::PAGE_TOKENS,
-            seats: self.seats(c4_rows),
-            baseline_tokens: baseline.map_or(0, |pools| pools.full),
-            device_bytes,
-            detail,
-        })
-    }
-
-    fn seats(&self, device_rows: u64) -> u64 {
+    /// Requests whose whole buffers fit.
+    pub(super) fn seats(&self, device_rows: u64) -> u64 {
         let most = self.request.max_seqs.unwrap_or(MAX_SEQS);
         if !self.request.hisparse {
             return most.min(device_rows / PAGE_TOKENS);
@@ -289,63 +125,14 @@ impl Profile<'_> {
         most.min(device_rows / (self.tables.padded_rows + self.tables.scratch_rows))
     }
 
-    /// Host bytes of one token: the rows that leave the GPU, without indexer keys.
-    fn host_row_bytes(&self, cell: &Cell) -> Option<u64> {
-        self.rank.sparse_layers().checked_mul(cell.row_bytes)
-    }
-
-    fn device_bytes(&self, cell: &Cell, built: Option<Capacity>, device_tokens: u64) -> Option<DeviceBytes> {
-        let Some(capacity) = built else { return Some(DeviceBytes::default()) };
-        let (rank, hisparse) = (self.rank, self.request.hisparse);
-        let padded = |tokens: u64| tokens.checked_add(page_tokens(rank.model, self.request));
-        let dense = rank.count(|layer| layer == Layer::Dense);
-        let sparse_bytes = padded(device_tokens)?.checked_mul(cell.row_bytes)?.checked_mul(rank.sparse_layers())?;
-        let dense_bytes = padded(capacity.logical_tokens)?.checked_mul(cell.row_bytes)?.checked_mul(dense)?;
-        let indexers = if hisparse && dense == 0 { rank.kv_layers() } else { rank.indexer_layers() };
-        let draft_cell = u64::try_from(cell.with_drafts.checked_sub(cell.target)?).ok()?;
-        Some(DeviceBytes {
-            hot: if hisparse { sparse_bytes } else { 0 },
-            indexer: capacity.device_index_bytes.checked_div(rank.kv_layers())?.checked_mul(indexers)?,
-            tables: if hisparse { self.tables.gpu_bytes.checked_add(self.tables.spec_gpu_bytes)? } else { 0 },
-            maps: if hisparse { capacity.mapping_bytes } else { 0 },
-            side: 0,
-            draft: draft_cell.checked_mul(device_tokens)?,
-            resident: dense_bytes.checked_add(if hisparse { 0 } else { sparse_bytes })?,
-        })
-    }
-
-    /// Tokens without HiSparse.
-    fn baseline_tokens(&self) -> Option<u64> {
-        let off = PlanRequest { hisparse: false, ..self.request.clone() };
-        let cell = cell(self.rank, &off)?;
-        let page = page_tokens(self.rank.model, &off);
-        Some(self.kv_bytes.checked_div(u64::try_from(cell.with_drafts).ok()?)? / page * page)
-    }
-
-    fn detail(&self, cell: &Cell, page: u64, device_tokens: u64, unbudgeted_bytes: u64) -> Detail {
-        let whole = |bytes: i64| Number::Whole(u64::try_from(bytes).unwrap_or(0));
-        Detail {
-            version: VERSION,
-            cell_size: whole(cell.with_drafts),
-            target_cell_size: whole(cell.target),
-            indexer_cell_bytes: cell.indexer,
-            page_size: page,
-            max_total_num_tokens: device_tokens,
-            max_req_input_len: 0,
-            padded_buffer_size: self.tables.padded_rows,
-            spec_scratch_capacity: self.tables.scratch_rows,
-            unbudgeted_bytes,
-            v4: None,
-        }
-    }
-
-    fn assemble(&self, sizes: &Sizes) -> Result<Plan, Problems> {
+    /// The plan of these sizes.
+    pub(super) fn assemble(&self, sizes: &Sizes) -> Result<Plan, Problems> {
         let (rank, request) = (self.rank, self.request);
         let overflow = || Problems::one(too_large("--kv-bytes", self.kv_bytes));
         let context = rank.model.context_tokens.get();
         let lengths = LengthLimits::new(sizes.device_tokens, sizes.logical_tokens, context, sizes.page);
         let limits = Limits {
-            baseline_pages: sizes.baseline_tokens / sizes.page,
+            baseline: Baseline { total: sizes.baseline_tokens / sizes.page, per_page: 1, per_request: 0 },
             logical_pages: sizes.logical_tokens / sizes.page,
             logical_binding: if request.hisparse { Binding::HostPages } else { Binding::DeviceTokens },
             seats: sizes.seats,
@@ -383,6 +170,7 @@ impl Profile<'_> {
             max_request_tokens: lengths.max_token_pool_size,
             max_req_len: lengths.max_req_len,
             side_buffer_tokens: sizes.logical_tokens.checked_add(sizes.page).ok_or_else(overflow)?,
+            window_tokens: sizes.detail.v4.map(|v4| v4.swa_max_total_num_tokens),
             break_even_tokens: request.hisparse.then(|| self.tables.padded_rows * rank.tokens_per_row),
             device_bytes: sizes.device_bytes,
             binding: bindings(&concurrency),
@@ -395,17 +183,17 @@ impl Profile<'_> {
 }
 
 /// What the two configurators give.
-struct Sizes {
-    page: u64,
-    cell_bytes: Number,
-    device_tokens: u64,
-    logical_tokens: u64,
-    host_bytes: u64,
-    host_token_bytes: u64,
-    seats: u64,
-    baseline_tokens: u64,
-    device_bytes: DeviceBytes,
-    detail: Detail,
+pub(super) struct Sizes {
+    pub(super) page: u64,
+    pub(super) cell_bytes: Number,
+    pub(super) device_tokens: u64,
+    pub(super) logical_tokens: u64,
+    pub(super) host_bytes: u64,
+    pub(super) host_token_bytes: u64,
+    pub(super) seats: u64,
+    pub(super) baseline_tokens: u64,
+    pub(super) device_bytes: DeviceBytes,
+    pub(super) detail: Detail,
 }
 
 /// A request above the engine's length limit never runs, whatever the pools hold.

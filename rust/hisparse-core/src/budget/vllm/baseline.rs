@@ -96,6 +96,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
         max_request_tokens: device_tokens.min(longest),
         max_req_len: device_tokens.min(longest),
         side_buffer_tokens: 0,
+        window_tokens: None,
         break_even_tokens: None,
         sglang: None,
         vllm: None,

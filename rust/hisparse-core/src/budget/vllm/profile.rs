@@ -145,6 +145,7 @@ impl<'a> Profile<'a> {
             max_request_tokens,
             max_req_len: max_request_tokens,
             side_buffer_tokens: 0,
+            window_tokens: None,
             break_even_tokens,
             sglang: None,
             vllm: Some(Detail::of(&self.allocation)),
