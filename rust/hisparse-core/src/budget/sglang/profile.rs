@@ -17,12 +17,17 @@ use crate::layout::RowLayout;
 use crate::limits::{DEFAULT_TOP_K, MAX_SEQS, PAGE_TOKENS};
 use crate::model::{Model, Shape};
 use crate::platform::Engine;
+use crate::size::show_size;
+use crate::units::Bytes;
 
 use super::admission::LengthLimits;
 use super::cell::{page_tokens, ratio, stored_as};
 use super::detail::Detail;
 use super::tables::{Refusal, Setting as TableSetting, Tables};
 use super::{quirks, v4};
+
+/// Host memory that the engine leaves free (10 GiB).
+const HOST_RESERVE_BYTES: u64 = 10 << 30;
 
 /// Request slots that tables are counted for where `--max-seqs` is not given.
 const ASSUMED_REQUEST_SLOTS: u64 = 256;
@@ -53,8 +58,28 @@ pub fn plan(model: &Model, request: &PlanRequest) -> Result<Plan, Problems> {
     let overflow = || Problems::one(too_large("--kv-bytes", kv_bytes));
     let mut plan = if v4 { profile.v4_plan()? } else { profile.dsa_plan().ok_or_else(overflow)?? };
     plan.warnings.extend(model.warnings.iter().cloned().chain(note));
+    fits_machine(&plan, request)?;
     quirks::add(&mut plan, &rank, request, &profile.tables);
     Ok(plan)
+}
+
+/// The engine keeps 10 GiB of the host free, and counts a pool per tensor-parallel rank.
+fn fits_machine(plan: &Plan, request: &PlanRequest) -> Result<(), Problems> {
+    let Some(machine) = request.machine_memory_bytes else { return Ok(()) };
+    let pools = plan.host_bytes.saturating_mul(request.tp);
+    let needed = pools.saturating_add(HOST_RESERVE_BYTES);
+    if pools == 0 || needed <= machine {
+        return Ok(());
+    }
+    let shown = |bytes: u64| show_size(Bytes::new(bytes));
+    let rule = format!(
+        "needs {} of host memory on {} ranks and SGLang's reserve of {}; the machine allows {}",
+        shown(pools),
+        request.tp,
+        shown(HOST_RESERVE_BYTES),
+        shown(machine)
+    );
+    Err(Problems::one(Problem::new("--ratio", plan.ratio, rule, "use a smaller ratio, or less --kv-bytes")))
 }
 
 /// The V4 configurator's inputs.

@@ -40,6 +40,7 @@ pub(super) fn add(plan: &mut Plan, rank: &Rank<'_>, request: &PlanRequest, table
         notes.extend(drafts(plan, rank));
         notes.extend(unbudgeted(plan));
         notes.extend(backends(rank, request));
+        notes.extend(host_copies(plan, rank, request));
         notes.extend(native_cell(plan, rank, request));
     }
     plan.warnings.append(&mut notes);
@@ -137,7 +138,8 @@ fn growth(plan: &Plan, tables: &Tables) -> Option<String> {
     (short > plan.seats && plan.seats > 0).then(|| {
         format!(
             "SGLang does not reserve growth: requests shorter than {} rows hold fewer slots than they come to need, and when \
-             more than {} of them grow, its process ends with RuntimeError. Native reserves the whole buffer.",
+             more than {} of them grow, its process ends with RuntimeError; a jump past the buffer skips growth and reads slot 0 as \
+             the newest. Native reserves the whole buffer.",
             plan.hot_rows,
             plan.device_tokens / tables.padded_rows.max(1)
         )
@@ -182,7 +184,7 @@ fn unbudgeted(plan: &Plan) -> Option<String> {
     (bytes > 0).then(|| {
         format!(
             "SGLang leaves {} out of its budget: the logical mapping ({}), the coordinator's tables ({}) and a pad page per \
-             pool. Native budgets all it allocates.",
+             pool; the host's pad page can be handed to requests. Native budgets all it allocates.",
             shown(bytes),
             shown(plan.device_bytes.maps),
             shown(plan.device_bytes.tables)
@@ -196,6 +198,19 @@ fn backends(rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
         "SGLang's allow-list ignores the architecture: DeepSeek-V3.2 in FP8 resolves to flashmla_kv on SM120, and only GLM \
          gets that architecture's backend."
             .to_owned()
+    })
+}
+
+/// One host pool per rank, where the ranks could share one.
+fn host_copies(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
+    let shared = if request.share_host { " --share-host changes nothing here." } else { "" };
+    (request.tp > 1 && !matches!(rank.model.shape, Shape::Mha { .. })).then(|| {
+        format!(
+            "SGLang keeps an identical host pool on each of the {} tensor-parallel ranks, {} in all; native keeps one for \
+             all ranks of a node.{shared}",
+            request.tp,
+            shown(plan.physical_host_bytes)
+        )
     })
 }
 
