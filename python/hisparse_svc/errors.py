@@ -60,7 +60,7 @@ class InvalidInput(HiSparseError, ValueError):
         ...     hisparse_svc.plan("glm-5.2", hot_rows=100, ratio=0)
         ... except hisparse_svc.InvalidInput as error:
         ...     print([problem.field for problem in error.problems])
-        ['hot_rows', 'ratio']
+        ['--ratio', '--hot-rows']
     """
 
     exit_code: ClassVar[int] = 2

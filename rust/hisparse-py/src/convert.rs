@@ -62,3 +62,8 @@ pub(crate) fn word(choice: &impl Serialize) -> String {
         _ => String::new(),
     }
 }
+
+/// A core value as indented JSON.
+pub(crate) fn json_text(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

@@ -17,13 +17,19 @@ pub(crate) fn invalid_input(py: Python<'_>, problems: &Problems) -> PyErr {
 
 fn build(py: Python<'_>, problems: &Problems) -> PyResult<PyErr> {
     static INVALID_INPUT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let list = to_list(py, problems)?;
+    Ok(PyErr::from_value(INVALID_INPUT.import(py, MODULE, "InvalidInput")?.call1((list,))?))
+}
+
+/// Problems as a list of `hisparse_svc.Problem`.
+pub(crate) fn to_list<'py>(py: Python<'py>, problems: &Problems) -> PyResult<Bound<'py, PyAny>> {
     static PROBLEM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let problem_type = PROBLEM.import(py, MODULE, "Problem")?;
     let list = PyList::empty(py);
     for problem in problems {
         list.append(problem_type.call1((&problem.field, &problem.value, &problem.rule, &problem.remedy))?)?;
     }
-    Ok(PyErr::from_value(INVALID_INPUT.import(py, MODULE, "InvalidInput")?.call1((list,))?))
+    Ok(list.into_any())
 }
 
 /// Turns a core result into a Python one.

@@ -1,10 +1,14 @@
 //! `hisparse_svc._core`: registration only. One file per noun; every rule lives in the crates below.
 
+mod arguments;
 mod convert;
 mod error;
 mod machine;
 mod model;
+mod plan;
 mod size;
+mod tables;
+mod validate;
 mod view;
 
 use pyo3::prelude::*;
@@ -17,9 +21,15 @@ mod _core {
     #[pymodule_export]
     use super::machine::{check_host_pool, machine};
     #[pymodule_export]
-    use super::model::PyModel;
+    use super::model::{PyModel, PyPreset, all_presets};
+    #[pymodule_export]
+    use super::plan::{PyConcurrency, PyDeviceBytes, PyLayout, PyPlan, PyPlanModel, plan};
     #[pymodule_export]
     use super::size::{parse_size, show_size};
+    #[pymodule_export]
+    use super::tables::{choices, tables};
+    #[pymodule_export]
+    use super::validate::{PyResolved, PyValidation, validate};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -28,6 +28,6 @@ pub(crate) fn check_host_pool(
     py.detach(|| discover(assume_memory_bytes).check_pool(field, Bytes::new(wanted_bytes))).or_invalid_input(py)
 }
 
-fn discover(assume_memory_bytes: Option<u64>) -> Machine {
+pub(crate) fn discover(assume_memory_bytes: Option<u64>) -> Machine {
     Machine::discover(&Root::machine(), assume_memory_bytes.map(Bytes::new))
 }

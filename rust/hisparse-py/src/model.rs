@@ -1,9 +1,11 @@
 //! A model, parsed once and then planned for as often as wanted.
 
+use hisparse_core::error::{Problem, Problems};
 use hisparse_core::model::Model;
+use hisparse_core::model::presets::{self, Preset};
 use pyo3::prelude::*;
 
-use crate::convert::serialised;
+use crate::convert::{serialised, word};
 use crate::error::OrInvalidInput;
 use crate::view::view;
 
@@ -13,7 +15,7 @@ view!(
         /// Preset or folder name, else the architecture's.
         name: &str = |model| &model.name;
         /// Its family: `deepseek_v32`, `glm_moe_dsa`, `deepseek_v4`, `minimax_m3`, `generic_dsa`.
-        family: String = |model| crate::convert::word(&model.family);
+        family: String = |model| word(&model.family);
         /// The config's first `architectures` entry, or empty.
         architecture: &str = |model| &model.architecture;
         /// Main layers, without draft layers.
@@ -38,8 +40,64 @@ view!(
         py.detach(|| Model::from_json_text(name, text)).or_invalid_input(py).map(Self)
     }
 
+    /// Read a bundled preset by its name or an alias.
+    #[staticmethod]
+    fn preset(py: Python<'_>, name: &str) -> PyResult<Self> {
+        presets::preset(name).or_invalid_input(py).map(Self)
+    }
+
     /// Everything that is known of the model, as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         serialised(py, &self.0)
     }
 );
+
+/// A model, or the problems (field, value, rule, remedy) that reading it gave.
+#[derive(FromPyObject)]
+pub(crate) enum ModelOrProblems<'py> {
+    /// Read.
+    Model(PyRef<'py, PyModel>),
+    /// Refused.
+    Problems(Vec<(String, String, String, String)>),
+}
+
+impl ModelOrProblems<'_> {
+    /// As the core takes it.
+    pub(crate) fn into_result(self) -> Result<Model, Problems> {
+        match self {
+            Self::Model(model) => Ok(model.0.clone()),
+            Self::Problems(list) => {
+                let mut problems = Problems::new();
+                for (field, value, rule, remedy) in list {
+                    problems.push(Problem::new(field, value, rule, remedy));
+                }
+                Err(problems)
+            }
+        }
+    }
+}
+
+view!(
+    /// A bundled model.
+    PyPreset of Preset, "Preset" {
+        /// Its name on the command line.
+        name: &'static str = |preset| preset.name;
+        /// Other names it answers to.
+        aliases: Vec<&'static str> = |preset| preset.aliases.to_vec();
+        /// Its family.
+        family: String = |preset| word(&preset.family);
+        /// Where its numbers come from, and what is not certain about them.
+        note: &'static str = |preset| preset.note;
+    }
+
+    /// Read it.
+    fn load(&self, py: Python<'_>) -> PyResult<PyModel> {
+        PyModel::preset(py, self.0.name)
+    }
+);
+
+/// Every bundled model, in the order they are offered.
+#[pyfunction(name = "presets")]
+pub(crate) fn all_presets() -> Vec<PyPreset> {
+    presets::ALL.iter().copied().map(PyPreset).collect()
+}

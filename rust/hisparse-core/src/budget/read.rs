@@ -62,6 +62,12 @@ impl PlanRequest {
     /// # Errors
     /// Every unknown key, wrong type, value out of range and contradiction, together.
     pub fn from_json(map: &Map<String, Value>) -> Result<Self, Problems> {
+        let (request, problems) = Self::read(map);
+        problems.into_result(request)
+    }
+
+    /// As [`PlanRequest::from_json`], with the default where a value is wrong, so that checking can go on.
+    pub fn read(map: &Map<String, Value>) -> (Self, Problems) {
         let mut reader = Reader { fields: Fields::new(map, "") };
         let request = reader.request();
         let mut problems = Problems::new();
@@ -71,7 +77,7 @@ impl PlanRequest {
             }
             problems.push(problem);
         }
-        problems.into_result(request)
+        (request, problems)
     }
 }
 

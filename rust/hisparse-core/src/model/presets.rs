@@ -12,7 +12,7 @@ use crate::error::{Problem, Problems};
 use crate::input::nearest;
 
 /// A bundled model.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preset {
     /// Its name on the command line.
     pub name: &'static str,
