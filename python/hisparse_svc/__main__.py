@@ -1,12 +1,6 @@
 """`python -m hisparse_svc` is `hisparse-svc`."""
 
-import sys
-
-
-def main() -> None:
-    """Run the command line."""
-    sys.exit(0)
-
+from hisparse_svc.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,144 @@
+"""The program: its commands, its exit codes, and how every error is printed.
+
+::
+
+    0  done      2  invalid input or configuration      3  the service cannot be reached      4  the request is refused
+    1  a defect of this program      130  interrupted
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from hisparse_svc._core import __version__
+from hisparse_svc.cli import output
+from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "hisparse-svc"
+
+COMMANDS = {
+    "plan": "Say what fits: bytes, tokens, seats and concurrency of a model on a GPU.",
+    "validate": "Check a configuration: backends, hot buffer, ratio, host pool.",
+    "models": "List the bundled model presets.",
+    "doctor": "Say what this machine can do, and how to make it do more.",
+    "completion": "Print the shell completion script.",
+}
+"""Each command's help line. The module of the same name is imported when the command runs, not before."""
+
+
+class LazyCommands(click.Group):
+    """A group that imports a command's module only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the commands in the order of the table above."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(COMMANDS)}"
+            raise InvalidInput([Problem("command", f'"{cmd_name}"', "is no command of this program", remedy)])
+        module = importlib.import_module(f"hisparse_svc.cli.{cmd_name.replace('-', '_')}")
+        command = module.command
+        assert isinstance(command, click.Command), cmd_name  # noqa: S101 - a command file without a command is a defect
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"{PROGRAM} {__version__}")
+        ctx.exit()
+
+
+@click.command(
+    cls=LazyCommands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--debug", is_flag=True, help="On an error, print the traceback too.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=show_version, help="Print the version."
+)
+@click.pass_context
+def program(ctx: click.Context, debug: bool) -> None:
+    """Host-backed KV memory for sparse-attention models: what fits, what is valid, what this machine can do."""
+    del debug  # read by `main`
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = program.main(given, prog_name=PROGRAM, standalone_mode=False)
+    except Exception as failure:  # the last place that can turn an error into words
+        code = report(failure, as_json="--json" in given, debug="--debug" in given)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        output.error("interrupted; nothing was left behind")
+        code = 130
+    sys.exit(code)
+
+
+def report(failure: Exception, *, as_json: bool, debug: bool) -> int:
+    """Print a failure as errors, and as JSON where that was asked for; give the exit code."""
+    if debug:
+        import traceback  # noqa: PLC0415 - only ever needed here
+
+        traceback.print_exception(failure)
+    code, problems = explain(failure)
+    if as_json:
+        output.emit_json(output.problems_document(problems))
+    for problem in problems:
+        output.error(str(problem) if isinstance(failure, InvalidInput) else f"{problem.rule}; {problem.remedy}")
+    return code
+
+
+def explain(failure: Exception) -> tuple[int, list[Problem]]:
+    """Give the exit code of a failure, and it as problems with what to do."""
+    if isinstance(failure, InvalidInput):
+        return failure.exit_code, failure.problems
+    if isinstance(failure, HiSparseError):
+        text, _, remedy = str(failure).partition("; ")
+        return failure.exit_code, [Problem("request", "refused", text, remedy or "see the message")]
+    if isinstance(failure, click.ClickException):
+        return 2, [usage_problem(failure)]
+    if isinstance(failure, OSError):
+        where = f"{failure.filename}: " if failure.filename else ""
+        text = f"{where}{failure.strerror or failure}"
+        return 2, [Problem("file", str(failure.filename), text, "check the path and its permissions")]
+    text = f"this program has a defect: {type(failure).__name__}: {failure}"
+    return 1, [Problem("program", "failed", text, "run it again with --debug and report what it prints")]
+
+
+def usage_problem(failure: click.ClickException) -> Problem:
+    """Say what is wrong with the command line itself, and what to do."""
+    context = getattr(failure, "ctx", None)
+    path = context.command_path if context is not None else PROGRAM
+    remedy = f"run `{path} --help` to see what it takes"
+    if isinstance(failure, click.NoSuchOption):
+        near = difflib.get_close_matches(failure.option_name, failure.possibilities or [], n=1, cutoff=0)
+        told = f"did you mean {near[0]}?" if near else remedy
+        return Problem(failure.option_name, "given", f"no such flag: {failure.option_name}", told)
+    message = failure.format_message().rstrip(".")
+    parameter = getattr(failure, "param", None)
+    name = parameter.human_readable_name if parameter is not None else "command line"
+    return Problem(name, "given", message[:1].lower() + message[1:], remedy)

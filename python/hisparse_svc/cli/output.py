@@ -1,0 +1,64 @@
+"""How commands speak: one JSON document on stdout, or short text for people; errors always on stderr."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from hisparse_svc.errors import Problem
+
+
+def emit_json(document: Any) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def console() -> Console:
+    """Give the console for people's text: no guessing at what to colour, and no wrapping where nobody looks."""
+    from rich.console import Console  # noqa: PLC0415 - rich costs start-up time, and `--json` never draws
+
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=100)
+
+
+def table(*columns: str, left: Iterable[str] = ()) -> Table:
+    """Start a plain table: numbers to the right, the named columns to the left."""
+    from rich import box  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    left = set(left)
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for column in columns:
+        drawn.add_column(column, justify="left" if column in left else "right", overflow="fold")
+    return drawn
+
+
+def error(text: str) -> None:
+    """Print one error, with what to do, on stderr."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)
+
+
+def warning(text: str) -> None:
+    """Print one warning for people, after everything else."""
+    label = "warning:"
+    folded = textwrap.fill(f"{label} {text}", width=console().width, subsequent_indent=" " * (len(label) + 1))
+    click.echo(click.style(label, fg="yellow", bold=True) + folded.removeprefix(label))
+
+
+def problems_document(problems: Iterable[Problem]) -> dict[str, Any]:
+    """Give the JSON form of a failed command."""
+    return {"problems": [{"field": p.field, "value": p.value, "rule": p.rule, "remedy": p.remedy} for p in problems]}
+
+
+def count(number: int | None) -> str:
+    """Write a count with thousands separators; ``-`` where there is none."""
+    return "-" if number is None else f"{number:,}"
