@@ -1,0 +1,84 @@
+"""What tests share: the program as a user runs it, and sample configurations."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT / "rust/hisparse-core/tests/data/model_configs"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def errors(self) -> list[str]:
+        """The errors on stderr, which has nothing else."""
+        lines = self.err.splitlines()
+        assert all(line.startswith("error: ") for line in lines), self.err
+        return [line.removeprefix("error: ") for line in lines]
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> Run:
+    """Run the program in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hisparse_svc", *arguments],
+        env={**os.environ, "NO_COLOR": "1", **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr or "--debug" in arguments, done.stderr
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def cli() -> Callable[..., Run]:
+    """The command line."""
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[..., str]:
+    """Makes a config.json out of a sample, with changes; `None` removes a field, text replaces the whole file."""
+
+    def make(sample: str = "glm_5_2", text: str | None = None, **changes: Any) -> str:
+        path = tmp_path / "config.json"
+        if text is None:
+            fields = json.loads((SAMPLES / sample / "config.json").read_text(encoding="utf-8"))
+            fields.update(changes)
+            text = json.dumps({key: value for key, value in fields.items() if value is not None})
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return make
+
+
+def shared(folder: str) -> Path:
+    """A folder of the shared material, or a skip that says why."""
+    where = Path(os.environ.get("HISPARSE_SHARED", ROOT.parent / "shared")) / folder
+    if not where.is_dir():
+        pytest.skip(f"no {folder}: set HISPARSE_SHARED to the folder that holds it")
+    return where
