@@ -7,9 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
+PYTHON_SOURCES := python tests docs benches
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup build run test check check-rust check-python check-proto proto proto-image fix clean
+.PHONY: help setup build run test check check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -26,23 +27,36 @@ $(BIN)/.built: $(BIN)/.ready $(RUST_SOURCES)
 	$(BIN)/maturin develop --release --quiet
 	@touch $@
 
-run: build ## Set up, then show the product at work
-	$(BIN)/hisparse-svc plan glm-5.2
+run: build ## Set up, then plan a bundled model and a config.json
+	$(BIN)/hisparse-svc plan glm-5.2 --gpu h200 --tp 8 --ep --context 32768 --context 131072
+	@echo
+	$(BIN)/hisparse-svc plan examples/deepseek-v3.2/config.json --kv-bytes 40GiB --ratio 4 --context 131072
 
 test: build ## Set up, then run every test this machine can run
 	cargo test --quiet --workspace
 	$(BIN)/pytest -q
 
-check: check-rust check-python check-proto test ## Format, lint and test: what CI runs
+check: check-rust check-python check-proto check-docs test ## Format, lint and test: what CI runs
 
 check-rust: $(BIN)/.ready
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	@if command -v cargo-deny >/dev/null; then cargo deny --log-level error check; else echo 'cargo-deny is not installed: licences and advisories are not checked'; fi
 
 check-python: build
-	$(BIN)/ruff format --check python tests
-	$(BIN)/ruff check python tests
+	$(BIN)/ruff format --check $(PYTHON_SOURCES)
+	$(BIN)/ruff check $(PYTHON_SOURCES)
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest hisparse_svc._core
+
+check-docs: build
+	$(BIN)/python docs/generate --check
+
+docs: build ## Write the generated parts of README.md and docs/
+	$(BIN)/python docs/generate
+
+bench: build ## Measure, and keep the results under benches/results/
+	$(BIN)/python benches/planner.py
 
 check-proto: $(BIN)/.ready
 	cd proto && buf lint
@@ -57,8 +71,8 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 
 fix: $(BIN)/.ready ## Format everything and apply safe lint fixes
 	cargo fmt --all
-	$(BIN)/ruff format python tests
-	$(BIN)/ruff check --fix python tests
+	$(BIN)/ruff format $(PYTHON_SOURCES)
+	$(BIN)/ruff check --fix $(PYTHON_SOURCES)
 
 clean: ## Remove build outputs and the virtual environment
 	rm -rf $(VENV) target .mypy_cache .ruff_cache .pytest_cache

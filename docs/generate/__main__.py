@@ -1,0 +1,83 @@
+"""Write the parts of the documentation that the program itself knows; `--check` fails where they have drifted.
+
+::
+
+    <!-- run: COMMAND -->          in README.md and docs/*.md: the block below becomes the command's real output
+    docs/cli.md                    flags of every command, from the commands
+    docs/budgets.md                layouts, budgets, calculator, backends, presets, limits, from the core
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import budget_tables
+import command_reference
+
+ROOT = Path(__file__).parents[2]
+MARK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n)(\n```console\n.*?\n```\n)?", re.DOTALL)
+WIDTH = "110"
+
+
+def output_of(command: str) -> str:
+    """Run a command as a user would, errors after what it prints."""
+    words = shlex.split(command)
+    assert words[0] == "hisparse-svc", command
+    run = subprocess.run(
+        [sys.executable, "-m", "hisparse_svc", *words[1:]],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if run.returncode not in (0, 2):
+        raise SystemExit(f"{command}: exit code {run.returncode}\n{run.stdout}")
+    return "\n".join(line.rstrip() for line in run.stdout.strip("\n").splitlines())
+
+
+def with_outputs(text: str) -> str:
+    """Fill the block below each mark with what its command prints."""
+
+    def fill(match: re.Match[str]) -> str:
+        command = match["command"]
+        return f"{match[1]}\n```console\n$ {command}\n{output_of(command)}\n```\n"
+
+    return MARK.sub(fill, text)
+
+
+def documents() -> dict[Path, str]:
+    """Give every generated text by its file."""
+    texts = {
+        ROOT / "docs" / "cli.md": command_reference.text(),
+        ROOT / "docs" / "budgets.md": budget_tables.text(ROOT),
+    }
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if path not in texts and MARK.search(path.read_text(encoding="utf-8")):
+            texts[path] = with_outputs(path.read_text(encoding="utf-8"))
+    return texts
+
+
+def main() -> None:
+    """Write the files, or check them."""
+    check = "--check" in sys.argv[1:]
+    drifted = []
+    for path, text in documents().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            drifted.append(path.relative_to(ROOT))
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    names = ", ".join(map(str, drifted)) or "nothing"
+    if check and drifted:
+        raise SystemExit(f"error: {names} differ from what the program says; run `make docs` and commit the result")
+    sys.stdout.write(f"docs: {names} {'differs' if check else 'changed'}\n")
+
+
+if __name__ == "__main__":
+    main()
