@@ -67,6 +67,12 @@ view!(
         self.0.sglang.as_ref().map(|detail| serialised(py, detail)).transpose()
     }
 
+    /// Figures under vLLM's own names, as plain data; none for another engine's plan.
+    #[getter]
+    fn vllm<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.vllm.as_ref().map(|detail| serialised(py, detail)).transpose()
+    }
+
     /// The document that `hisparse-svc plan --json` prints, as plain data.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         serialised(py, &self.0)

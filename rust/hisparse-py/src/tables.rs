@@ -3,7 +3,7 @@
 use hisparse_core::backends::{Backend, Phase, TABLE};
 use hisparse_core::budget::gpu::GPUS;
 use hisparse_core::budget::read::KEYS;
-use hisparse_core::budget::vllm::published::{self, Kv};
+use hisparse_core::budget::vllm::published;
 use hisparse_core::platform::{Engine, KvDtype, Platform};
 use hisparse_core::validity;
 use pyo3::exceptions::PyKeyError;
@@ -30,7 +30,7 @@ pub(crate) fn choices(key: &str) -> PyResult<Vec<&'static str>> {
 /// The tables behind the planner: `plan_keys`, `validate_keys`, `gpus`, `backends`, and the published `calculator` with its `sweep`.
 #[pyfunction]
 pub(crate) fn tables(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let columns: Vec<Value> = published::table(Kv::Fp8)
+    let columns: Vec<Value> = published::table(KvDtype::Fp8Raw)
         .or_invalid_input(py)?
         .into_iter()
         .map(|(column, answers)| json!({ "column": column, "answers": answers }))
