@@ -33,7 +33,7 @@ logical tokens  = N × r
 host bytes      = logical × (L × row + Li × key) + one page       native: indexer keys are kept in host memory too
                 = logical × L × row + one page                    sglang, vllm
 seats           = N // (hot rows + page)
-longest request = what the host pool holds, alone; an engine lets through min(logical − 1, context length of the model)
+longest request = what the host pool holds alone; let through: min(logical − 1, context length)
 hot rows        = (speculative tokens + 2) × top-k where none are asked for
 ```
 """
@@ -100,7 +100,8 @@ def calculator() -> str:
     ]
     return (
         "## Concurrency of GLM-5.3\n\nThe published calculator's table, recomputed: requests per data-parallel replica "
-        "with all KV on the GPU → with HiSparse (host GiB they need, rounded up). FP8 rows, experts spread over all ranks.\n\n"
+        "with all KV on the GPU → with HiSparse (host GiB they need, rounded up). FP8 rows, experts spread over all "
+        "ranks.\n\n"
         + table(["context", *(column["column"]["name"] for column in columns)], rows)
         + "\nWhat the size of the hot buffer costs, at 128K on eight H200:\n\n"
         + table(["hot rows", "requests", "break-even context, tokens"], sweep)

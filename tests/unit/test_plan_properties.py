@@ -89,13 +89,13 @@ def test_a_plan_never_spends_more_than_it_has(model: hisparse_svc.Model, gib: in
 
 @settings(deadline=None)
 @given(mla_models, kv_gib, st.integers(1, 20))
-def test_a_host_pool_as_large_as_a_ratio_asks_for_gives_that_ratio_back(
+def test_a_host_pool_as_large_as_a_ratio_asks_for_serves_as_many(
     model: hisparse_svc.Model, gib: int, ratio: int
 ) -> None:
     by_ratio = plan(model, ratio=ratio, kv_bytes=gib << 30)
     by_pool = plan(model, host_pool=by_ratio.host_bytes, kv_bytes=gib << 30)
-    assert by_pool.logical_tokens == pytest.approx(by_ratio.logical_tokens, rel=0.02), (by_ratio, by_pool)
     assert by_pool.host_bytes <= by_ratio.host_bytes
+    assert by_pool.seats >= by_ratio.seats, (by_ratio, by_pool)
 
 
 plain = st.recursive(
