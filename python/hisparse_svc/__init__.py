@@ -8,13 +8,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from hisparse_svc._core import Model, Plan, Preset, Validation, __version__
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.planner.models import load_model, models
 from hisparse_svc.planner.plan import plan
 from hisparse_svc.planner.validate import validate
 
+if TYPE_CHECKING:
+    from hisparse_svc.client import Client
+
 __all__ = [
+    "Client",
     "HiSparseError",
     "InvalidInput",
     "Model",
@@ -28,3 +34,17 @@ __all__ = [
     "plan",
     "validate",
 ]
+
+_LAZY = {"Client": "hisparse_svc.client"}
+"""What brings in gRPC: imported when it is first asked for, so that a plan never pays for it."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a lazy name on its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib  # noqa: PLC0415 - as the rest of what is lazy here
+
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value

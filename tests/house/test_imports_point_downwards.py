@@ -14,7 +14,14 @@ CRATES = ["hisparse-core", "hisparse-mem", "hisparse-serve", "hisparse-py"]
 OUTSIDE = {"hisparse-sim"}
 """Judges the rest: may depend on every crate, and no crate on it."""
 
-PYTHON_LAYERS = [{"errors"}, {"_core"}, {"planner", "doctor"}, {"cli"}, {"__main__"}]
+PYTHON_LAYERS = [
+    {"errors"},
+    {"_core", "_proto"},
+    {"planner", "doctor", "rpc"},
+    {"client", "aio"},
+    {"cli"},
+    {"__main__"},
+]
 """From the bottom to the top; modules of one layer do not import each other. `__init__` only gathers."""
 
 

@@ -30,7 +30,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "epoch", "model", "backing", "page_tokens", "page_bytes", "addresses", "start_time", "uptime", "draining", "waiters", "limits")
+    __slots__ = ("version", "epoch", "model", "backing", "page_tokens", "host_bytes", "addresses", "start_time", "uptime", "draining", "waiters", "limits")
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -43,7 +43,7 @@ class GetServerInfoResponse(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BACKING_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     UPTIME_FIELD_NUMBER: _ClassVar[int]
@@ -55,14 +55,14 @@ class GetServerInfoResponse(_message.Message):
     model: str
     backing: str
     page_tokens: int
-    page_bytes: int
+    host_bytes: int
     addresses: _containers.RepeatedScalarFieldContainer[str]
     start_time: _timestamp_pb2.Timestamp
     uptime: _duration_pb2.Duration
     draining: bool
     waiters: int
     limits: _containers.ScalarMap[str, int]
-    def __init__(self, version: _Optional[str] = ..., epoch: _Optional[int] = ..., model: _Optional[str] = ..., backing: _Optional[str] = ..., page_tokens: _Optional[int] = ..., page_bytes: _Optional[int] = ..., addresses: _Optional[_Iterable[str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., waiters: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., epoch: _Optional[int] = ..., model: _Optional[str] = ..., backing: _Optional[str] = ..., page_tokens: _Optional[int] = ..., host_bytes: _Optional[int] = ..., addresses: _Optional[_Iterable[str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., waiters: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class DumpRequest(_message.Message):
     __slots__ = ()

@@ -113,10 +113,12 @@ class ReleaseRequest(_message.Message):
     def __init__(self, lease_id: _Optional[str] = ..., request_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class ReleaseResponse(_message.Message):
-    __slots__ = ("already_released",)
+    __slots__ = ("already_released", "quarantined")
     ALREADY_RELEASED_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
     already_released: bool
-    def __init__(self, already_released: bool = ...) -> None: ...
+    quarantined: bool
+    def __init__(self, already_released: bool = ..., quarantined: bool = ...) -> None: ...
 
 class BatchAdmitRequest(_message.Message):
     __slots__ = ("requests",)

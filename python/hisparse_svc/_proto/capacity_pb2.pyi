@@ -11,13 +11,15 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetCapacityRequest(_message.Message):
-    __slots__ = ("lengths",)
+    __slots__ = ("lengths", "tenant")
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     lengths: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, lengths: _Optional[_Iterable[int]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, lengths: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class GetCapacityResponse(_message.Message):
-    __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "fits")
+    __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages", "fits")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +27,7 @@ class GetCapacityResponse(_message.Message):
     LARGEST_GRANT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_EXTENT_PAGES_FIELD_NUMBER: _ClassVar[int]
     FITS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     sequence: int
@@ -33,8 +36,9 @@ class GetCapacityResponse(_message.Message):
     largest_grant_tokens: int
     max_request_tokens: int
     draining: bool
+    largest_extent_pages: int
     fits: _containers.RepeatedCompositeFieldContainer[_types_pb2.Fit]
-    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ...) -> None: ...
 
 class WatchCapacityRequest(_message.Message):
     __slots__ = ("resume_token", "lengths")
@@ -67,15 +71,17 @@ class WatchSync(_message.Message):
     def __init__(self) -> None: ...
 
 class CapacityDelta(_message.Message):
-    __slots__ = ("observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining")
+    __slots__ = ("observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages")
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
     LARGEST_GRANT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_EXTENT_PAGES_FIELD_NUMBER: _ClassVar[int]
     observed_at: _timestamp_pb2.Timestamp
     pools: _containers.RepeatedCompositeFieldContainer[_types_pb2.Pool]
     largest_grant_tokens: int
     max_request_tokens: int
     draining: bool
-    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    largest_extent_pages: int
+    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ...) -> None: ...

@@ -79,7 +79,7 @@ class Pool(_message.Message):
     def __init__(self, name: _Optional[str] = ..., numa_node: _Optional[int] = ..., total: _Optional[int] = ..., free: _Optional[int] = ..., reserved: _Optional[int] = ..., committed: _Optional[int] = ..., evictable: _Optional[int] = ..., scrubbing: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
 
 class Capacity(_message.Message):
-    __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining")
+    __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class Capacity(_message.Message):
     LARGEST_GRANT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_REQUEST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_EXTENT_PAGES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     sequence: int
     observed_at: _timestamp_pb2.Timestamp
@@ -94,7 +95,8 @@ class Capacity(_message.Message):
     largest_grant_tokens: int
     max_request_tokens: int
     draining: bool
-    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    largest_extent_pages: int
+    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ...) -> None: ...
 
 class Fit(_message.Message):
     __slots__ = ("tokens", "count", "binding")
