@@ -31,8 +31,8 @@ def test_a_time_that_is_none_is_refused(seconds: float) -> None:
 
 
 def test_an_unknown_argument_of_a_plan_names_the_nearest() -> None:
-    with pytest.raises(InvalidInput, match="did you mean contexts"):
-        calls.get_budget({"model": "glm-5.2", "context": [1]})
+    with pytest.raises(InvalidInput, match="did you mean context"):
+        calls.get_budget({"model": "glm-5.2", "contex": [1]})
 
 
 def test_a_request_without_an_id_gets_one_of_its_own() -> None:
