@@ -21,6 +21,7 @@ ANSWERS = {
     "validate": ["validate", "glm-5.2"],
     "models": ["models"],
     "doctor": ["doctor"],
+    "completion": ["completion", "bash"],
 }
 REFUSALS = {
     "plan": ["plan", "glm-5.2", "--ratio", "0"],

@@ -5,15 +5,16 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from hisparse_svc.cli.options import Words
+from hisparse_svc.cli import options, output
 from hisparse_svc.errors import InvalidInput, Problem
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command("completion")
-@click.argument("shell", type=Words(SHELLS), metavar="bash|zsh|fish")
-def command(shell: str) -> None:
+@click.argument("shell", type=options.Words(SHELLS), metavar="bash|zsh|fish")
+@options.common
+def command(shell: str, as_json: bool) -> None:
     r"""Print the completion script of a shell.
 
     \b
@@ -27,4 +28,8 @@ def command(shell: str) -> None:
     root = click.get_current_context().find_root().command
     make = get_completion_class(shell)
     assert make is not None, shell  # noqa: S101 - click has had these three since 8.0
-    click.echo(make(root, {}, "hisparse-svc", "_HISPARSE_SVC_COMPLETE").source())
+    script = make(root, {}, "hisparse-svc", "_HISPARSE_SVC_COMPLETE").source()
+    if as_json:
+        output.emit_json({"shell": shell, "script": script})
+    else:
+        click.echo(script)
