@@ -1,4 +1,5 @@
 # The native module, checked against the binary by mypy's stubtest (`make check`). Docstrings live in the binary.
+from os import PathLike
 from typing import Any, final
 
 from hisparse_svc.errors import Problem
@@ -12,6 +13,7 @@ __all__ = [
     "PlanModel",
     "Preset",
     "Resolved",
+    "Service",
     "Validation",
     "__version__",
     "check_host_pool",
@@ -218,6 +220,28 @@ class Resolved:
     def top_k(self) -> Any: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Service:
+    @property
+    def addresses(self) -> list[str]: ...
+    @property
+    def ready(self) -> bool: ...
+    @staticmethod
+    def start(
+        plan: Plan,
+        *,
+        socket: str | PathLike[str] | None = None,
+        listen: str | None = None,
+        http: str | None = None,
+        seats: int | None = None,
+        max_requests: int | None = None,
+        threads: int = ...,
+        handle_signals: bool = False,
+        stop_grace_s: float = ...,
+    ) -> Service: ...
+    def stop(self, grace_s: float = ...) -> None: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
 
 @final
 class Validation:

@@ -6,6 +6,7 @@ mod error;
 mod machine;
 mod model;
 mod plan;
+mod serve;
 mod size;
 mod tables;
 mod validate;
@@ -24,6 +25,8 @@ mod _core {
     use super::model::{PyModel, PyPreset, all_presets};
     #[pymodule_export]
     use super::plan::{PyConcurrency, PyDeviceBytes, PyLayout, PyPlan, PyPlanModel, plan};
+    #[pymodule_export]
+    use super::serve::PyService;
     #[pymodule_export]
     use super::size::{parse_size, show_size};
     #[pymodule_export]

@@ -1,0 +1,100 @@
+//! The service: Python starts it, waits for it and stops it, and has no part in what it answers.
+//!
+//! ```text
+//!  Python thread   Service.start ──► [GIL released: bind, start threads] ──► Service ── wait() [GIL released] ── stop()
+//!  Rust threads                          └─► answer calls; they never attach to the interpreter
+//! ```
+//! So a Python thread that holds the GIL delays no answer. Start it after any fork.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::ledger::NodeCapacity;
+use hisparse_core::limits::{SERVE_THREADS, STOP_GRACE};
+use hisparse_serve::{Config, NodeConfig, Running, Server};
+use pyo3::prelude::*;
+
+use crate::error::OrInvalidInput;
+use crate::plan::PyPlan;
+
+/// A running service. It stops at once when the last reference goes.
+#[pyclass(frozen, module = "hisparse_svc", name = "Service")]
+#[derive(Debug)]
+pub(crate) struct PyService(Running);
+
+#[pymethods]
+impl PyService {
+    /// Bind every address and start answering for a node that was planned so.
+    ///
+    /// With `handle_signals` SIGTERM and SIGINT stop it, gently at first and at once when repeated; Python's own
+    /// handlers are put out of the way first, so call it from the main thread. Raises `InvalidInput`.
+    #[staticmethod]
+    #[pyo3(signature = (
+        plan, *, socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
+        handle_signals = false, stop_grace_s = STOP_GRACE.as_secs_f64()
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword-only in Python, where each has a name
+    fn start(
+        py: Python<'_>,
+        plan: &Bound<'_, PyPlan>,
+        socket: Option<PathBuf>,
+        listen: Option<String>,
+        http: Option<String>,
+        seats: Option<u64>,
+        max_requests: Option<u64>,
+        threads: usize,
+        handle_signals: bool,
+        stop_grace_s: f64,
+    ) -> PyResult<Self> {
+        let plan = &plan.get().0;
+        let node = NodeConfig::of_plan(plan, NodeCapacity::of_plan(plan, seats, max_requests));
+        let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
+        let config = Config { socket, listen, http, threads, handle_signals, stop_grace, ..Config::new(node) };
+        if handle_signals {
+            leave_signals_to_rust(py)?;
+        }
+        py.detach(|| Server::start(config)).map(Self).or_invalid_input(py)
+    }
+
+    /// Where it listens: `unix:/…`, `127.0.0.1:7411`, `http://127.0.0.1:7412`, with the ports it got.
+    #[getter]
+    fn addresses(&self) -> Vec<String> {
+        self.0.addresses().to_vec()
+    }
+
+    /// Whether it grants: false while it drains, stops or has found a fault.
+    #[getter]
+    fn ready(&self) -> bool {
+        self.0.ready()
+    }
+
+    /// Ask it to stop; calls may finish for so many seconds. Asked again, it stops at once. Returns immediately.
+    #[pyo3(signature = (grace_s = STOP_GRACE.as_secs_f64()))]
+    fn stop(&self, py: Python<'_>, grace_s: f64) -> PyResult<()> {
+        self.0.stop(seconds("grace_s", grace_s).or_invalid_input(py)?);
+        Ok(())
+    }
+
+    /// Wait for its end, at most so many seconds (`None`: for ever). Whether it has ended.
+    #[pyo3(signature = (timeout_s = None))]
+    fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
+        let longest = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose().or_invalid_input(py)?;
+        Ok(py.detach(|| self.0.wait(longest)))
+    }
+}
+
+fn seconds(field: &str, seconds: f64) -> Result<Duration, Problems> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        Problems::one(Problem::new(field, seconds, "must be a length of time in seconds", "give 0 or more"))
+    })
+}
+
+/// The interpreter's handlers would raise `KeyboardInterrupt` beside the stop; the runtime's own are set after this.
+fn leave_signals_to_rust(py: Python<'_>) -> PyResult<()> {
+    let signal = py.import("signal")?;
+    for name in ["SIGINT", "SIGTERM"] {
+        signal.call_method1("signal", (signal.getattr(name)?, signal.getattr("SIG_DFL")?))?;
+    }
+    Ok(())
+}
