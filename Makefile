@@ -57,6 +57,8 @@ docs: build ## Write the generated parts of README.md and docs/
 
 bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/planner.py
+	cargo build --quiet --release -p hisparse-serve --example load
+	$(BIN)/python benches/serve_load.py --out benches/results/serve_load.json
 
 check-proto: $(BIN)/.ready
 	cd proto && buf lint

@@ -131,10 +131,12 @@ async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
                 #[allow(clippy::cast_possible_truncation)] // as are these
                 let mut due = begin + gap.unwrap_or_default() * number as u32 / options.in_flight as u32;
                 for round in 0.. {
-                    if due < Instant::now() && gap.is_none() {
-                        due = Instant::now();
+                    let now = Instant::now();
+                    if now < due {
+                        tokio::time::sleep_until(due.into()).await;
+                    } else if gap.is_none() {
+                        due = now;
                     }
-                    tokio::time::sleep_until(due.into()).await;
                     if Instant::now() >= end {
                         break;
                     }
