@@ -11,8 +11,10 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from hisparse_svc._core import Model, Plan, Service, plan
+from hisparse_svc._proto import capacity_pb2
 from hisparse_svc.errors import InvalidInput
 
 
@@ -33,6 +35,18 @@ def get(service: Service, path: str) -> str:
         return str(answer.read().decode())
 
 
+def plain_get_capacity(service: Service, options: list[tuple[str, str]]) -> capacity_pb2.GetCapacityResponse:
+    """Ask with grpcio alone, as a router does that knows nothing of this package."""
+    with grpc.insecure_channel(service.addresses[0], options=options) as channel:
+        call = channel.unary_unary(
+            "/hisparse.v1.CapacityService/GetCapacity",
+            request_serializer=capacity_pb2.GetCapacityRequest.SerializeToString,
+            response_deserializer=capacity_pb2.GetCapacityResponse.FromString,
+        )
+        answer: capacity_pb2.GetCapacityResponse = call(capacity_pb2.GetCapacityRequest(), timeout=10)
+        return answer
+
+
 def child(script: str, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -45,6 +59,14 @@ def test_a_service_tells_where_it_is_and_what_it_has(service: Service, tmp_path:
     assert f'hisparse_pages{{pool="host_pages",numa="",state="free"}} {pages}' in get(service, "/metrics")
     with pytest.raises(urllib.error.HTTPError):
         get(service, "/nothing")
+
+
+def test_plain_grpcio_is_answered_once_it_names_an_authority(service: Service) -> None:
+    answer = plain_get_capacity(service, [("grpc.default_authority", "localhost")])
+    assert {pool.name for pool in answer.pools} >= {"host_pages", "seats", "indexer_tokens", "request_slots"}
+    # Without it grpcio sends the socket's path, which HTTP/2 servers refuse; if that changes, docs/proto.md is wrong.
+    with pytest.raises(grpc.RpcError):
+        plain_get_capacity(service, [])
 
 
 def test_waiting_with_a_timeout_returns_while_it_runs(service: Service) -> None:
