@@ -18,19 +18,21 @@ help: ## Print this list
 setup: $(BIN)/.ready ## Make .venv with every tool, pinned by constraints.txt
 $(BIN)/.ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev click rich grpcio googleapis-common-protos
+	@echo 'installing tools into $(VENV)'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group dev click rich grpcio googleapis-common-protos
 	@touch $@
 
 build: $(BIN)/.built ## Build the native module into .venv
 $(BIN)/.built: $(BIN)/.ready $(RUST_SOURCES)
-	$(BIN)/maturin develop --release --quiet
+	@echo 'building the native module (minutes the first time)'
+	@mkdir -p target && PIP_QUIET=1 $(BIN)/maturin develop --release >target/maturin.log 2>&1 || { cat target/maturin.log >&2; exit 1; }
 	@touch $@
 
 run: build ## Set up, then plan a bundled model and a config.json
-	$(BIN)/hisparse-svc plan glm-5.2 --gpu h200 --tp 8 --ep --context 32768 --context 131072
+	@$(BIN)/hisparse-svc plan glm-5.2 --gpu h200 --tp 8 --ep --context 32768 --context 131072
 	@echo
-	$(BIN)/hisparse-svc plan examples/deepseek-v3.2/config.json --kv-bytes 40GiB --ratio 4 --context 131072
+	@$(BIN)/hisparse-svc plan examples/deepseek-v3.2/config.json --kv-bytes 40GiB --ratio 4 --context 131072
 
 test: build ## Set up, then run every test this machine can run
 	cargo test --quiet --workspace
