@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup build run test check check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
+.PHONY: help setup build run test check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -72,6 +72,10 @@ proto: $(BIN)/.ready ## Make the Python code of proto/ anew
 
 proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes must not break
 	cd proto && buf build --exclude-source-info -o hisparse.binpb
+
+check-deep: ## Slow checks (nightly toolchain with miri): undefined behaviour in the memory crate
+	RUSTC_ICE=0 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
+		cargo +nightly miri test --quiet --target-dir target/miri -p hisparse-mem
 
 fix: $(BIN)/.ready ## Format everything and apply safe lint fixes
 	cargo fmt --all

@@ -10,9 +10,11 @@
 //!  memfd, state_dir ──► map ──► bind, populate ──► segment            a file, finished before it is handed out
 //!                        └──► view                 │                  the only way to its bytes
 //!                             pin (device)         └──► pool ◄── scrub   all segments of one engine group
+//!                                                     attach                a pool's descriptors, to its engine's ranks
 //! ```
 //! This is the only crate with `unsafe`; each block says why it is needed and why it is sound.
 
+pub mod attach;
 pub mod backing;
 pub mod bind;
 pub mod cgroup;
@@ -29,6 +31,7 @@ pub mod pin;
 pub mod pool;
 pub mod populate;
 pub mod root;
+pub mod rows;
 pub mod scrub;
 pub mod segment;
 pub mod shm;

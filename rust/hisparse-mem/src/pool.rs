@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hisparse_core::error::Problems;
-use hisparse_core::layout::pool::{Content, LayerView, PoolLayout};
+use hisparse_core::layout::pool::PoolLayout;
 use hisparse_core::units::Bytes;
 
 use crate::backing::Backing;
@@ -19,10 +19,12 @@ use crate::bind::Placement;
 use crate::finding::Finding;
 use crate::headroom::{Headroom, NoHeadroom};
 use crate::machine::{Machine, Room};
+use crate::map::Mapping;
 use crate::populate::Workers;
+use crate::rows::PoolMemory;
 use crate::segment::{Recipe, Segment, SegmentError};
 use crate::state_dir::{Generation, StateDir, StateDirError};
-use crate::view::{OutOfRange, View, WritableView};
+use crate::view::{View, WritableView};
 
 /// How a pool shall be made.
 #[derive(Debug)]
@@ -69,34 +71,6 @@ pub enum PoolError {
     /// The state directory cannot be used.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
-}
-
-/// Why a row could not be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RowError {
-    /// The pool holds no such layer, page or row, or a page of it is not row after row.
-    #[error("the pool has no row {row} in page {page} of layer {layer} ({content:?})")]
-    NoSuchRow {
-        /// Main KV or index keys.
-        content: Content,
-        /// Layer asked for.
-        layer: usize,
-        /// Page asked for.
-        page: u64,
-        /// Row asked for.
-        row: u64,
-    },
-    /// The buffer is not as long as a row.
-    #[error("a row has {row_bytes} bytes, the buffer {buffer_bytes}")]
-    Length {
-        /// Bytes of a row.
-        row_bytes: u64,
-        /// Bytes of the buffer.
-        buffer_bytes: u64,
-    },
-    /// The layout and the segments do not fit each other.
-    #[error(transparent)]
-    OutOfRange(#[from] OutOfRange),
 }
 
 /// All segments of one engine group.
@@ -155,11 +129,6 @@ impl HostPool {
         Err(refused.unwrap_or(PoolError::TooLarge(Problems::new())))
     }
 
-    /// Where everything lies.
-    pub const fn layout(&self) -> &PoolLayout {
-        &self.layout
-    }
-
     /// The segments in the layout's order.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -168,32 +137,6 @@ impl HostPool {
     /// Kinds of pages that were tried before and could not be had.
     pub fn declined(&self) -> &[SegmentError] {
         &self.declined
-    }
-
-    /// Copies one row out.
-    ///
-    /// # Errors
-    /// See [`RowError`].
-    pub fn read_row(
-        &self,
-        content: Content,
-        layer: usize,
-        page: u64,
-        row: u64,
-        into: &mut [u8],
-    ) -> Result<(), RowError> {
-        let (segment, at) = self.locate(content, layer, page, row, into.len())?;
-        Ok(segment.view().read(at, into)?)
-    }
-
-    /// Copies one row in.
-    ///
-    /// # Errors
-    /// See [`RowError`].
-    pub fn write_row(&self, content: Content, layer: usize, page: u64, row: u64, from: &[u8]) -> Result<(), RowError> {
-        let (segment, at) = self.locate(content, layer, page, row, from.len())?;
-        let view = segment.writable().ok_or(RowError::NoSuchRow { content, layer, page, row })?;
-        Ok(view.write(at, from)?)
     }
 
     /// Makes every byte of `pages` zero, in all layers and in the index keys.
@@ -222,23 +165,15 @@ impl HostPool {
             }
         }
     }
+}
 
-    fn locate(
-        &self,
-        content: Content,
-        layer: usize,
-        page: u64,
-        row: u64,
-        buffer: usize,
-    ) -> Result<(&Segment, u64), RowError> {
-        let missing = RowError::NoSuchRow { content, layer, page, row };
-        let view: LayerView = self.layout.layer(content, layer).ok_or(missing)?;
-        let buffer_bytes = buffer as u64;
-        if buffer_bytes != view.row_bytes {
-            return Err(RowError::Length { row_bytes: view.row_bytes, buffer_bytes });
-        }
-        let at = view.row_bytes_at(page, row).filter(|_| page < self.layout.pages()).ok_or(missing)?;
-        Ok((self.segments.get(view.segment).ok_or(missing)?, at))
+impl PoolMemory for HostPool {
+    fn layout(&self) -> &PoolLayout {
+        &self.layout
+    }
+
+    fn mapping(&self, segment: usize) -> Option<&Mapping> {
+        self.segments.get(segment).map(Segment::mapping)
     }
 }
 
@@ -314,3 +249,5 @@ fn cpus_of(machine: &Machine, placement: Placement) -> Vec<usize> {
 mod tests;
 #[cfg(test)]
 pub(crate) use tests::heap as small_pool;
+#[cfg(all(test, not(miri)))]
+pub(crate) use tests::shared as small_shared_pool;

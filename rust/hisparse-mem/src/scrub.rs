@@ -94,6 +94,7 @@ mod tests {
     use hisparse_core::layout::pool::Content;
 
     use crate::pool::small_pool;
+    use crate::rows::PoolMemory;
 
     #[test]
     fn pages_come_back_zero_and_their_neighbours_keep_their_rows() {

@@ -1,6 +1,6 @@
 //! Pools on the heap stand-in, and on real memory where there is a kernel.
 
-use hisparse_core::layout::pool::PoolShape;
+use hisparse_core::layout::pool::{Content, PoolShape};
 use hisparse_core::layout::{RowLayout, StrideAlign, default_index_dtype};
 use hisparse_core::model::{Layer, preset};
 use hisparse_core::platform::{KvDtype, LayerGroups};
@@ -8,6 +8,7 @@ use hisparse_core::platform::{KvDtype, LayerGroups};
 use super::*;
 use crate::root::Root;
 use crate::root::fixture::Tree;
+use crate::rows::RowError;
 
 const LAYERS: [Layer; 5] = [Layer::Indexed, Layer::Shared, Layer::Shared, Layer::Indexed, Layer::Shared];
 
@@ -41,6 +42,13 @@ fn quiet(_: Progress) {}
 /// A pool of five layers on the heap.
 pub(crate) fn heap(pages: u64) -> HostPool {
     let wishes = Wishes { backing: Some(Backing::Heap), ..Wishes::default() };
+    HostPool::create(layout(pages), &wishes, &machine(1 << 20), &quiet).unwrap()
+}
+
+/// The same on real memory.
+#[cfg(not(miri))]
+pub(crate) fn shared(pages: u64) -> HostPool {
+    let wishes = Wishes { backing: Some(Backing::Memfd), ..Wishes::default() };
     HostPool::create(layout(pages), &wishes, &machine(1 << 20), &quiet).unwrap()
 }
 

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Arrangement, RowLayout, StrideAlign};
 use crate::error::{Problem, Problems};
@@ -22,6 +22,7 @@ use crate::model::Layer;
 use crate::platform::LayerGroups;
 
 mod groups;
+mod wire;
 
 use groups::groups;
 
@@ -54,7 +55,7 @@ pub struct PoolShape<'a> {
 }
 
 /// What a region holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
     /// Main KV.
@@ -64,7 +65,8 @@ pub enum Content {
 }
 
 /// One group of layers over all pages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Region {
     /// What it holds.
     pub content: Content,
@@ -105,7 +107,8 @@ pub struct LayerView {
 }
 
 /// The layout of a whole pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "wire::Unchecked")]
 pub struct PoolLayout {
     pages: u64,
     regions: Vec<Region>,

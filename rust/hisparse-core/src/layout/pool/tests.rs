@@ -181,3 +181,29 @@ fn formats_with_scales_apart_have_pages_and_no_row_pitch() {
     let window = case.model.layers.iter().position(|layer| *layer == Layer::Window);
     assert!(window.is_none_or(|layer| layout.layer(Content::Main, layer).is_none()));
 }
+
+#[test]
+fn a_layout_survives_being_sent_and_a_tampered_one_is_refused() {
+    for name in ["glm-5.2", "deepseek-v4-flash"] {
+        let case = Case::new(name, KvDtype::Fp8E4m3);
+        let layout = PoolLayout::new(&case.shape(100)).unwrap();
+        let sent = serde_json::to_value(&layout).unwrap();
+        assert_eq!(serde_json::from_value::<PoolLayout>(sent.clone()).unwrap(), layout);
+        for (path, value) in [
+            ("/pages", 0),
+            ("/pages", u64::MAX),
+            ("/regions/0/offset_bytes", u64::MAX),
+            ("/regions/0/layer_pitch_bytes", u64::MAX),
+            ("/regions/0/row_bytes", 1 << 40),
+            ("/regions/0/page_pitch_bytes", 1),
+            ("/regions/0/segment", 99),
+            ("/regions/0/layers/end", 0),
+            ("/segment_bytes/0", 0),
+            ("/segment_bytes/0", 1 << 40),
+        ] {
+            let mut tampered = sent.clone();
+            *tampered.pointer_mut(path).unwrap() = value.into();
+            assert!(serde_json::from_value::<PoolLayout>(tampered).is_err(), "{name}: {path} = {value}");
+        }
+    }
+}

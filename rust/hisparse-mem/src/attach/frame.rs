@@ -1,0 +1,236 @@
+//! Messages of the attach socket, and reading them from bytes that anyone may have sent.
+//!
+//! ```text
+//!  "HSP1" │ kind │ body: JSON, or for `Layout` a piece of the layout's text
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// The protocol spoken here.
+pub const PROTOCOL: u32 = 1;
+
+/// Longest message, in bytes.
+pub const MAX_FRAME_BYTES: usize = 32 << 10;
+
+/// Longest engine id, in bytes.
+pub const MAX_ENGINE_ID_BYTES: usize = 256;
+
+const MAGIC: &[u8; 4] = b"HSP1";
+const HEAD_BYTES: usize = MAGIC.len() + 1;
+
+/// Bytes of a layout's text that one message carries.
+pub const LAYOUT_PIECE_BYTES: usize = MAX_FRAME_BYTES - HEAD_BYTES;
+
+/// What a rank does with the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Writes rows (the rank whose GPU backs them up); one at a time.
+    Writer,
+    /// Reads rows.
+    Reader,
+}
+
+/// An engine's first word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// Protocols it speaks, best first.
+    pub protocols: Vec<u32>,
+    /// What it will do.
+    pub role: Role,
+    /// Which engine it belongs to; all ranks of one engine say the same.
+    pub engine_id: String,
+    /// Its rank within the engine.
+    pub rank: u32,
+}
+
+/// The answer to a rank that may attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Welcome {
+    /// The protocol from here on.
+    pub protocol: u32,
+    /// Generation of the pool.
+    pub epoch: u64,
+    /// This session's number.
+    pub session: u64,
+    /// Segments whose descriptors follow.
+    pub segments: u32,
+    /// Bytes of the layout's text that follow.
+    pub layout_bytes: u32,
+}
+
+/// Why a rank may not attach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Its user is not on the list.
+    Forbidden,
+    /// No protocol in common.
+    Protocol,
+    /// Another engine has the pool.
+    OtherEngine,
+    /// Another rank writes.
+    WriterTaken,
+    /// Too many sessions.
+    TooMany,
+    /// The pool cannot be shared, or its descriptors cannot be had.
+    Unavailable,
+}
+
+impl Reason {
+    /// What would change the answer.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Forbidden => "run the engine as the service's user, or allow its uid",
+            Self::Protocol => "use a client library of the service's version",
+            Self::OtherEngine => "run one service per engine; engines never share a pool",
+            Self::WriterTaken => "attach the other ranks as readers",
+            Self::TooMany => "close sessions that are not needed",
+            Self::Unavailable => "run the service with --backing memory; see its log",
+        }
+    }
+}
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Engine: may I?
+    Hello(Hello),
+    /// Service: you may.
+    Welcome(Welcome),
+    /// Service: you may not.
+    Refused(Reason),
+    /// Service: a piece of the layout's JSON text.
+    Layout(Vec<u8>),
+    /// Service: descriptors of the next segments come with this message.
+    Descriptors,
+    /// Engine: all is mapped.
+    Ready,
+}
+
+/// Bytes that are no message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// They do not begin as one does.
+    #[error("not a message of this protocol")]
+    NotOurs,
+    /// A kind that is not known.
+    #[error("unknown kind of message {0}")]
+    Kind(u8),
+    /// Longer than any message may be.
+    #[error("a message of {0} bytes")]
+    TooLong(usize),
+    /// A body that does not read.
+    #[error("malformed message: {0}")]
+    Body(String),
+}
+
+impl Frame {
+    /// The message's bytes.
+    ///
+    /// # Errors
+    /// Where it would be too long.
+    pub fn encode(&self) -> Result<Vec<u8>, FrameError> {
+        let text = |body: Result<Vec<u8>, serde_json::Error>| body.map_err(|e| FrameError::Body(e.to_string()));
+        let (kind, body) = match self {
+            Self::Hello(hello) => (1, text(serde_json::to_vec(hello))?),
+            Self::Welcome(welcome) => (2, text(serde_json::to_vec(welcome))?),
+            Self::Refused(reason) => (3, text(serde_json::to_vec(reason))?),
+            Self::Layout(piece) => (4, piece.clone()),
+            Self::Descriptors => (5, Vec::new()),
+            Self::Ready => (6, Vec::new()),
+        };
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.push(kind);
+        bytes.extend_from_slice(&body);
+        if bytes.len() > MAX_FRAME_BYTES { Err(FrameError::TooLong(bytes.len())) } else { Ok(bytes) }
+    }
+
+    /// Reads a message from bytes that anyone may have sent.
+    ///
+    /// # Errors
+    /// Whatever is wrong with them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FrameError> {
+        if bytes.len() > MAX_FRAME_BYTES {
+            return Err(FrameError::TooLong(bytes.len()));
+        }
+        let (kind, body) = bytes.strip_prefix(MAGIC).and_then(<[u8]>::split_first).ok_or(FrameError::NotOurs)?;
+        match kind {
+            1 => parse(body).and_then(checked_hello).map(Self::Hello),
+            2 => parse(body).map(Self::Welcome),
+            3 => parse(body).map(Self::Refused),
+            4 => Ok(Self::Layout(body.to_vec())),
+            5 | 6 if !body.is_empty() => Err(FrameError::Body("a body where there is none".into())),
+            5 => Ok(Self::Descriptors),
+            6 => Ok(Self::Ready),
+            other => Err(FrameError::Kind(*other)),
+        }
+    }
+}
+
+fn parse<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, FrameError> {
+    serde_json::from_slice(body).map_err(|e| FrameError::Body(e.to_string()))
+}
+
+fn checked_hello(hello: Hello) -> Result<Hello, FrameError> {
+    if hello.engine_id.is_empty() || hello.engine_id.len() > MAX_ENGINE_ID_BYTES {
+        return Err(FrameError::Body(format!("engine_id must have 1 to {MAX_ENGINE_ID_BYTES} bytes")));
+    }
+    Ok(hello)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Hello {
+        Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "engine-0".into(), rank: 3 }
+    }
+
+    #[test]
+    fn every_message_reads_back() {
+        let welcome = Welcome { protocol: 1, epoch: 7, session: 1, segments: 2, layout_bytes: 9 };
+        for frame in [
+            Frame::Hello(hello()),
+            Frame::Welcome(welcome),
+            Frame::Refused(Reason::WriterTaken),
+            Frame::Layout(vec![0; LAYOUT_PIECE_BYTES]),
+            Frame::Descriptors,
+            Frame::Ready,
+        ] {
+            assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        for bytes in [&b""[..], b"HSP", b"HSP1", b"HTTP/1.1", b"HSP1\x00", b"HSP1\x01{}", b"HSP1\x06x", b"HSP1\x63"] {
+            assert!(Frame::decode(bytes).is_err(), "{bytes:?}");
+        }
+        let unknown = br#"HSP1{"protocols":[1],"role":"reader","engine_id":"e","rank":0,"extra":1}"#;
+        let mut bytes = unknown.to_vec();
+        bytes.insert(4, 1);
+        assert!(matches!(Frame::decode(&bytes), Err(FrameError::Body(_))));
+        let nameless = Frame::Hello(Hello { engine_id: String::new(), ..hello() }).encode().unwrap();
+        assert!(Frame::decode(&nameless).is_err());
+        assert!(Frame::decode(&vec![0; MAX_FRAME_BYTES + 1]).is_err());
+        assert!(Frame::Layout(vec![0; LAYOUT_PIECE_BYTES + 1]).encode().is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 2_000 }, ..ProptestConfig::default() })]
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(kind: u8, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = b"HSP1".to_vec();
+            bytes.push(kind % 8);
+            bytes.extend_from_slice(&body);
+            if let Ok(frame) = Frame::decode(&bytes) {
+                prop_assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The service's end: one thread accepts, one per connection greets and then waits for it to end.
+//!
+//! ```text
+//!  accept ─► uid listed? ─► Hello within 5 s ─► same engine, writer free? ─► opened ─► … end of connection ─► closed
+//! ```
+//! The lock guards the list of sessions alone; nothing is sent and nobody is told while it is held.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+
+use super::MAX_DESCRIPTORS;
+use super::channel::{Channel, ChannelError, end};
+use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, PROTOCOL, Reason, Role, Welcome};
+use crate::pool::HostPool;
+use crate::rows::PoolMemory;
+use crate::segment::Segment;
+
+/// How long a peer may take over each message of its greeting.
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it may take to map everything.
+const MAPPING_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Connections at one time, greeted or not.
+pub const MAX_CONNECTIONS: usize = 256;
+
+/// One attached process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its number; never used again.
+    pub number: u64,
+    /// What it said of itself.
+    pub hello: Hello,
+    /// Its user, by the kernel.
+    pub uid: u32,
+    /// Its process, by the kernel, when it connected.
+    pub pid: i32,
+}
+
+/// Who hears of sessions. Called from the session's own thread, with no lock held.
+pub trait Watcher: Send + Sync + 'static {
+    /// A process has mapped the pool.
+    fn opened(&self, session: &Session);
+    /// It is gone, however it ended: what it was doing is over.
+    fn closed(&self, session: &Session);
+}
+
+/// Who may attach, and to what.
+#[derive(Debug)]
+pub struct Terms {
+    /// Generation of the pool.
+    pub epoch: u64,
+    /// Users that may attach besides the service's own.
+    pub uids: Vec<u32>,
+}
+
+/// Why the socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// A service listens there.
+    #[error("another service listens on {0}; stop it, or name another socket")]
+    InUse(String),
+    /// The path does not fit a socket's address.
+    #[error("the socket path {0} is too long; Linux takes 107 bytes")]
+    TooLong(String),
+    /// The kernel refused.
+    #[error("cannot listen on {path}: {source}")]
+    Failed {
+        /// The socket.
+        path: String,
+        /// The kernel's answer.
+        source: Errno,
+    },
+    /// No thread could be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A listening socket and its sessions. Dropping it ends them all and removes the socket.
+pub struct AttachServer {
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
+
+impl std::fmt::Debug for AttachServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AttachServer").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    listener: OwnedFd,
+    pool: Arc<HostPool>,
+    terms: Terms,
+    own_uid: u32,
+    watcher: Arc<dyn Watcher>,
+    book: Mutex<Book>,
+    stopping: Condvar,
+}
+
+/// Which connections there are.
+#[derive(Default)]
+struct Book {
+    stopping: bool,
+    next: u64,
+    connections: BTreeMap<u64, Connection>,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    hello: Option<Hello>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AttachServer {
+    /// Listens at `path` and shares `pool` on these terms.
+    ///
+    /// # Errors
+    /// See [`ListenError`]. A socket that a dead service left is replaced.
+    pub fn start(
+        path: &Path,
+        pool: Arc<HostPool>,
+        terms: Terms,
+        watcher: Arc<dyn Watcher>,
+    ) -> Result<Self, ListenError> {
+        let only_own = terms.uids.is_empty();
+        let listener = listen_at(path, only_own)?;
+        let own_uid = rustix::process::geteuid().as_raw();
+        let book = Mutex::new(Book::default());
+        let shared = Arc::new(Shared { listener, pool, terms, own_uid, watcher, book, stopping: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        let acceptor =
+            std::thread::Builder::new().name("hisparse-attach".into()).spawn(move || accept_all(&accepting))?;
+        Ok(Self { shared, acceptor: Some(acceptor), path: path.to_path_buf() })
+    }
+
+    /// Sessions that are attached now.
+    pub fn sessions(&self) -> usize {
+        self.shared.book(|book| book.connections.values().filter(|connection| connection.hello.is_some()).count())
+    }
+}
+
+impl Drop for AttachServer {
+    fn drop(&mut self) {
+        end(self.shared.listener.as_fd());
+        let threads = self.shared.book(|book| {
+            book.stopping = true;
+            for connection in book.connections.values() {
+                end(connection.socket.as_fd());
+            }
+            book.connections.values_mut().filter_map(|c| c.thread.take()).collect::<Vec<_>>()
+        });
+        self.shared.stopping.notify_all();
+        for thread in threads.into_iter().chain(self.acceptor.take()) {
+            // A panic was reported where it happened.
+            let _panicked = thread.join();
+        }
+        let _gone = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Shared {
+    fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
+        // The book is whole between any two statements, so a panic elsewhere leaves it usable.
+        work(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits a moment, or until the server stops; whether it goes on.
+    fn pause(&self) -> bool {
+        const MOMENT: Duration = Duration::from_millis(50);
+        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.stopping.wait_timeout_while(book, MOMENT, |book| !book.stopping);
+        !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
+    }
+
+    /// Notes a rank's session, unless the pool is another's or written by another.
+    fn admit(&self, number: u64, hello: &Hello) -> Result<(), Reason> {
+        if !hello.protocols.contains(&PROTOCOL) {
+            return Err(Reason::Protocol);
+        }
+        self.book(|book| {
+            let mut others = book.connections.values().filter_map(|connection| connection.hello.as_ref());
+            if others.clone().any(|other| other.engine_id != hello.engine_id) {
+                return Err(Reason::OtherEngine);
+            }
+            if hello.role == Role::Writer && others.any(|other| other.role == Role::Writer) {
+                return Err(Reason::WriterTaken);
+            }
+            let connection = book.connections.get_mut(&number).ok_or(Reason::Unavailable)?;
+            connection.hello = Some(hello.clone());
+            Ok(())
+        })
+    }
+}
+
+fn listen_at(path: &Path, only_own: bool) -> Result<OwnedFd, ListenError> {
+    let shown = path.display().to_string();
+    let failed = |source| ListenError::Failed { path: shown.clone(), source };
+    let address = SocketAddrUnix::new(path).map_err(|_| ListenError::TooLong(shown.clone()))?;
+    let new_socket = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let socket = new_socket().map_err(failed)?;
+    match bind(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::ADDRINUSE) => {
+            let probe = new_socket().map_err(failed)?;
+            match connect(&probe, &address) {
+                Err(Errno::CONNREFUSED) => {}
+                Ok(()) | Err(_) => return Err(ListenError::InUse(shown)),
+            }
+            rustix::fs::unlink(path).map_err(failed)?;
+            bind(&socket, &address).map_err(failed)?;
+        }
+        Err(source) => return Err(failed(source)),
+    }
+    let owner = Mode::RUSR | Mode::WUSR;
+    let everyone = owner | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+    // Where other users are listed the peer's credential decides, not the mode.
+    rustix::fs::chmod(path, if only_own { owner } else { everyone }).map_err(failed)?;
+    listen(&socket, 64).map_err(failed)?;
+    Ok(socket)
+}
+
+fn accept_all(shared: &Arc<Shared>) {
+    loop {
+        let socket = match accept_with(&shared.listener, SocketFlags::CLOEXEC) {
+            Ok(socket) => socket,
+            Err(Errno::CONNABORTED | Errno::INTR) => continue,
+            // Descriptors ran out for a moment; the peer stays in the queue.
+            Err(Errno::MFILE | Errno::NFILE) if shared.pause() => continue,
+            Err(_) => return,
+        };
+        let Ok(kept) = socket.try_clone() else { continue };
+        let number = shared.book(|book| {
+            if book.stopping || book.connections.len() >= MAX_CONNECTIONS {
+                return None;
+            }
+            book.next += 1;
+            book.connections.insert(book.next, Connection { socket: kept, hello: None, thread: None });
+            Some(book.next)
+        });
+        let channel = Channel::new(socket);
+        let Some(number) = number else {
+            let _gone = channel.send(&Frame::Refused(Reason::TooMany), &[]);
+            continue;
+        };
+        let serving = Arc::clone(shared);
+        let spawned = std::thread::Builder::new().name(format!("hisparse-attach-{number}")).spawn(move || {
+            serve(&serving, number, &channel);
+            serving.book(|book| book.connections.remove(&number));
+        });
+        shared.book(|book| match (spawned, book.connections.get_mut(&number)) {
+            (Ok(thread), Some(connection)) => connection.thread = Some(thread),
+            // Ended already, or never begun.
+            (Ok(_), None) => {}
+            (Err(_), _) => drop(book.connections.remove(&number)),
+        });
+    }
+}
+
+/// One connection from its first message to its end.
+fn serve(shared: &Shared, number: u64, channel: &Channel) {
+    let session = match greet(shared, number, channel) {
+        Ok(session) => session,
+        Err(Greeting::Refused(reason)) => {
+            let _gone = channel.send(&Frame::Refused(reason), &[]);
+            return;
+        }
+        Err(Greeting::Failed) => return,
+    };
+    shared.watcher.opened(&session);
+    // Nothing more is expected: whatever comes, the session is over.
+    let _over = channel.set_patience(None).map_err(ChannelError::from).and_then(|()| channel.receive(0));
+    // Out of the book first, so that a successor may write when the watcher has been told.
+    shared.book(|book| {
+        if let Some(connection) = book.connections.get_mut(&number) {
+            connection.hello = None;
+        }
+    });
+    shared.watcher.closed(&session);
+}
+
+/// Why a greeting came to nothing.
+enum Greeting {
+    /// The peer is told.
+    Refused(Reason),
+    /// There is nobody to tell: it left, was silent, or broke the protocol.
+    Failed,
+}
+
+impl<E: Into<ChannelError>> From<E> for Greeting {
+    fn from(_: E) -> Self {
+        Self::Failed
+    }
+}
+
+fn greet(shared: &Shared, number: u64, channel: &Channel) -> Result<Session, Greeting> {
+    let peer = socket_peercred(channel)?;
+    let uid = peer.uid.as_raw();
+    if uid != shared.own_uid && !shared.terms.uids.contains(&uid) {
+        return Err(Greeting::Refused(Reason::Forbidden));
+    }
+    channel.set_patience(Some(GREETING_PATIENCE))?;
+    let Frame::Hello(hello) = channel.receive(0)?.0 else {
+        return Err(ChannelError::Broken("something else than a greeting".into()).into());
+    };
+    shared.admit(number, &hello).map_err(Greeting::Refused)?;
+    send_pool(shared, number, channel, hello.role)?;
+    channel.set_patience(Some(MAPPING_PATIENCE))?;
+    match channel.receive(0)?.0 {
+        Frame::Ready => Ok(Session { number, hello, uid, pid: peer.pid.as_raw_nonzero().get() }),
+        other => Err(ChannelError::Broken(format!("{other:?} in place of Ready")).into()),
+    }
+}
+
+fn send_pool(shared: &Shared, number: u64, channel: &Channel, role: Role) -> Result<(), Greeting> {
+    let unavailable = || Greeting::Refused(Reason::Unavailable);
+    let layout = serde_json::to_vec(shared.pool.layout()).map_err(|_| unavailable())?;
+    let segments = shared.pool.segments();
+    let readers: Vec<OwnedFd> = match role {
+        Role::Writer => Vec::new(),
+        Role::Reader => segments.iter().map(Segment::reader).collect::<Result<_, _>>().map_err(|_| unavailable())?,
+    };
+    let files: Vec<BorrowedFd<'_>> = match role {
+        Role::Writer => segments.iter().map(Segment::writer).collect::<Option<_>>().ok_or_else(unavailable)?,
+        Role::Reader => readers.iter().map(AsFd::as_fd).collect(),
+    };
+    let count = |n: usize| u32::try_from(n).map_err(|_| unavailable());
+    let welcome = Welcome {
+        protocol: PROTOCOL,
+        epoch: shared.terms.epoch,
+        session: number,
+        segments: count(files.len())?,
+        layout_bytes: count(layout.len())?,
+    };
+    channel.send(&Frame::Welcome(welcome), &[])?;
+    for piece in layout.chunks(LAYOUT_PIECE_BYTES) {
+        channel.send(&Frame::Layout(piece.to_vec()), &[])?;
+    }
+    for batch in files.chunks(MAX_DESCRIPTORS) {
+        channel.send(&Frame::Descriptors, batch)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests;

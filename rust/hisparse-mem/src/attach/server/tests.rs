@@ -1,0 +1,175 @@
+//! Attaching for real: rows shared, sessions ended by death, and peers that misbehave.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use hisparse_core::layout::pool::Content;
+
+use super::*;
+use crate::attach::client::{AttachError, AttachedPool};
+use crate::pool::{small_pool, small_shared_pool};
+use crate::rows::RowError;
+
+struct Told(Mutex<Sender<(&'static str, Session)>>);
+
+impl Watcher for Told {
+    fn opened(&self, session: &Session) {
+        let _gone = self.0.lock().unwrap().send(("opened", session.clone()));
+    }
+
+    fn closed(&self, session: &Session) {
+        let _gone = self.0.lock().unwrap().send(("closed", session.clone()));
+    }
+}
+
+struct Service {
+    server: AttachServer,
+    pool: Arc<HostPool>,
+    told: Receiver<(&'static str, Session)>,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    fn new(pool: HostPool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (tell, told) = channel();
+        let pool = Arc::new(pool);
+        let terms = Terms { epoch: 7, uids: Vec::new() };
+        let watcher = Arc::new(Told(Mutex::new(tell)));
+        let server = AttachServer::start(&folder.path().join("a.sock"), Arc::clone(&pool), terms, watcher).unwrap();
+        Self { server, pool, told, folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("a.sock")
+    }
+
+    fn attach(&self, engine: &str, rank: u32, role: Role) -> Result<AttachedPool, AttachError> {
+        AttachedPool::attach(&self.path(), engine, rank, role)
+    }
+
+    /// Waits for the next word on a session.
+    fn told(&self) -> (&'static str, u64) {
+        let (what, session) = self.told.recv_timeout(Duration::from_secs(20)).expect("word of a session");
+        (what, session.number)
+    }
+
+    fn raw(&self) -> Channel {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(self.path()).unwrap()).unwrap();
+        Channel::new(socket)
+    }
+}
+
+#[test]
+fn a_row_written_by_one_rank_is_read_by_the_others() {
+    let service = Service::new(small_shared_pool(20));
+    let writer = service.attach("e", 0, Role::Writer).unwrap();
+    let reader = service.attach("e", 1, Role::Reader).unwrap();
+    assert_eq!((writer.epoch(), writer.layout()), (7, service.pool.layout()));
+    writer.write_row(Content::Main, 2, 19, 63, &[5; 656]).unwrap();
+    let mut row = [0; 656];
+    reader.read_row(Content::Main, 2, 19, 63, &mut row).unwrap();
+    assert_eq!(row, [5; 656]);
+    service.pool.read_row(Content::Main, 2, 19, 63, &mut row).unwrap();
+    assert_eq!(row, [5; 656], "the service maps the same copy");
+    assert_eq!(reader.write_row(Content::Main, 0, 0, 0, &row), Err(RowError::ReadOnly));
+}
+
+#[test]
+fn the_end_of_the_connection_is_the_end_of_the_session() {
+    let service = Service::new(small_shared_pool(1));
+    let rank = service.attach("e", 0, Role::Writer).unwrap();
+    let number = rank.session();
+    assert_eq!(service.told(), ("opened", number));
+    assert_eq!(service.server.sessions(), 1);
+    drop(rank);
+    assert_eq!(service.told(), ("closed", number));
+    let successor = service.attach("e", 0, Role::Writer).unwrap();
+    assert!(successor.session() > number, "numbers are not used again");
+}
+
+#[test]
+fn one_engine_and_one_writer_at_a_time() {
+    let service = Service::new(small_shared_pool(1));
+    let _writer = service.attach("e", 0, Role::Writer).unwrap();
+    let refused = |engine, role| match service.attach(engine, 1, role) {
+        Err(AttachError::Refused(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused("e", Role::Writer), Reason::WriterTaken);
+    assert_eq!(refused("another", Role::Reader), Reason::OtherEngine);
+    assert!(service.attach("e", 1, Role::Reader).is_ok());
+}
+
+#[test]
+fn a_pool_on_the_heap_cannot_be_shared_and_says_so() {
+    let service = Service::new(small_pool(1));
+    for role in [Role::Writer, Role::Reader] {
+        let error = service.attach("e", 0, role).unwrap_err();
+        assert!(error.to_string().contains("--backing memory"), "{error}");
+    }
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_loses_its_own_connection_alone() {
+    let service = Service::new(small_shared_pool(1));
+    let rank = service.attach("e", 0, Role::Writer).unwrap();
+    assert_eq!(service.told().0, "opened");
+    let file = service.pool.segments()[0].writer().unwrap();
+    let hello = Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "e".into(), rank: 1 };
+    for (what, frame, files) in [
+        ("no greeting", Frame::Ready, vec![]),
+        ("descriptors with the greeting", Frame::Hello(hello.clone()), vec![file; 3]),
+        ("as many as the kernel takes", Frame::Hello(hello.clone()), vec![file; MAX_DESCRIPTORS]),
+    ] {
+        let peer = service.raw();
+        peer.set_patience(Some(Duration::from_secs(20))).unwrap();
+        peer.send(&frame, &files).unwrap();
+        assert!(matches!(peer.receive(MAX_DESCRIPTORS), Err(ChannelError::Closed)), "{what}");
+    }
+    let strange = service.raw();
+    strange.send(&Frame::Hello(Hello { protocols: vec![99], ..hello.clone() }), &[]).unwrap();
+    assert_eq!(strange.receive(0).unwrap().0, Frame::Refused(Reason::Protocol));
+    // One that greets and goes while the pool is being sent was never a session.
+    service.raw().send(&Frame::Hello(hello), &[]).unwrap();
+    drop(rank);
+    assert_eq!(service.told().0, "closed", "no word of the others");
+    assert!(service.attach("e", 0, Role::Writer).is_ok(), "the service goes on");
+}
+
+#[test]
+fn silent_peers_do_not_keep_others_waiting() {
+    let service = Service::new(small_shared_pool(1));
+    let _silent: Vec<Channel> = (0..20).map(|_| service.raw()).collect();
+    assert!(service.attach("e", 0, Role::Writer).is_ok());
+}
+
+#[test]
+fn stopping_ends_every_session_and_removes_the_socket() {
+    let Service { server, told, folder, .. } = Service::new(small_shared_pool(1));
+    let path = folder.path().join("a.sock");
+    let rank = AttachedPool::attach(&path, "e", 0, Role::Writer).unwrap();
+    drop(server);
+    assert!(!path.exists());
+    let words: Vec<_> = told.iter().map(|(what, _)| what).collect();
+    assert_eq!(words, ["opened", "closed"]);
+    rank.write_row(Content::Main, 0, 0, 0, &[1; 656]).unwrap();
+    assert!(matches!(AttachedPool::attach(&path, "e", 0, Role::Writer), Err(AttachError::Unreachable { .. })));
+}
+
+#[test]
+fn a_dead_services_socket_is_replaced_and_a_living_ones_is_not() {
+    let service = Service::new(small_shared_pool(1));
+    let start = |path: &Path| {
+        let terms = Terms { epoch: 1, uids: Vec::new() };
+        let watcher = Arc::new(Told(Mutex::new(channel().0)));
+        AttachServer::start(path, Arc::clone(&service.pool), terms, watcher)
+    };
+    assert!(matches!(start(&service.path()), Err(ListenError::InUse(_))));
+    let dead = service.folder.path().join("dead.sock");
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(&dead).unwrap()).unwrap();
+    drop(socket);
+    assert!(start(&dead).is_ok());
+    assert!(matches!(start(&service.folder.path().join("x".repeat(120))), Err(ListenError::TooLong(_))));
+}
