@@ -2,18 +2,23 @@
 
 mod common;
 
+use hisparse_core::budget::PlanRequest;
 use hisparse_core::ledger::NodeCapacity;
-use hisparse_core::replay::{Replay, ReplayOptions, TraceRequest, parse, play};
+use hisparse_core::model::Model;
+use hisparse_core::model::presets::preset;
+use hisparse_core::replay::{Replay, ReplayOptions, TraceRequest, compare, parse, play};
 use hisparse_core::units::Tokens;
+use serde_json::json;
 
-/// GLM-5.2 FP8 with 160 GiB of host pool and 20 GiB of GPU memory: 53,940 B a token in the pool; the indexer keys of
-/// all of it (2,772 B a token) leave room for 59 hot buffers of 4,096 + 64 rows (51,168 B each).
-const HOST_PAGES: u64 = 49_764;
-const SEATS: u64 = 59;
+/// The defaults of `replay`: GLM-5.2 FP8, 20 GiB of GPU memory for KV, a host pool of 160 GiB, hot buffers of 4,096.
+fn default_request() -> PlanRequest {
+    let flags = json!({"kv_bytes": "20GiB", "host_pool": "160GiB", "hot_rows": 4096});
+    PlanRequest::from_json(flags.as_object().expect("an object")).expect("the defaults are valid")
+}
 
-/// The same 20 GiB without the host pool: every token's KV and indexer keys on the GPU, and no hot buffers.
-const DEVICE_PAGES: u64 = 6_220;
-const REQUEST_SLOTS: u64 = 1_024;
+fn glm() -> Model {
+    preset("glm-5.2").expect("it is bundled")
+}
 
 fn real_trace() -> Option<Vec<TraceRequest>> {
     let text = std::fs::read_to_string(common::shared("traces/conversation_trace.jsonl")?).expect("the trace is text");
@@ -25,28 +30,25 @@ fn replay(trace: &[TraceRequest], node: &NodeCapacity) -> Replay {
 }
 
 #[test]
-fn the_host_pool_admits_far_more_of_the_trace_than_the_device_alone() {
+fn the_host_pool_admits_far_more_of_the_trace_than_the_device_alone_and_in_one_extent_each() {
     let Some(trace) = real_trace() else { return };
-    let host = replay(&trace, &NodeCapacity::of_host_pages(HOST_PAGES, SEATS));
-    let device = replay(&trace, &NodeCapacity::of_host_pages(DEVICE_PAGES, REQUEST_SLOTS));
-    for outcome in [&host.outcome, &device.outcome] {
+    let mut arrived = 0;
+    let comparison = compare(&trace, &glm(), &default_request(), ReplayOptions::default(), &mut |done| arrived = done);
+    let comparison = comparison.expect("the defaults can be planned");
+    let (host, device) = (&comparison.report.host, &comparison.report.device_only);
+    for outcome in [host, device] {
         assert_eq!((outcome.requests, outcome.overcommit), (12_031, 0));
         let ended = outcome.admitted + outcome.refused_busy + outcome.refused_never_fits;
         assert_eq!(ended, outcome.requests, "every request comes to one end");
         assert!(outcome.peak_pages <= outcome.total_pages && outcome.wait_ms.max <= 30_000);
     }
-    assert!(host.outcome.admitted > 10_860, "a model without prefix reuse admits 10,860: {}", host.outcome.admitted);
-    assert!((7_000..7_400).contains(&device.outcome.admitted), "that model: 7,143; here {}", device.outcome.admitted);
-    assert!(host.outcome.peak_running <= SEATS);
-    assert!(host.timeline.len() >= 700 && host.timeline.iter().all(|sample| sample.used_pages <= HOST_PAGES));
-}
-
-#[test]
-fn a_request_gets_one_extent_or_nearly_so() {
-    let Some(trace) = real_trace() else { return };
-    let host = replay(&trace, &NodeCapacity::of_host_pages(HOST_PAGES, SEATS)).outcome;
+    assert!(host.admitted > 10_860, "a model without prefix reuse admits 10,860: {}", host.admitted);
+    assert!((7_000..7_400).contains(&device.admitted), "that model: 7,143; here {}", device.admitted);
     assert!(host.new_extents_per_request.mean <= 1.5 && host.new_extents_per_request.p99 <= 8, "{host:?}");
     assert!(host.prefix_hit_pages > 280_000, "contiguity must not cost the cache: {host:?}");
+    assert_eq!(arrived, 2 * trace.len());
+    assert!(comparison.host_timeline.len() >= 700);
+    assert!(comparison.host_timeline.iter().all(|sample| sample.used_pages <= host.total_pages));
 }
 
 #[test]

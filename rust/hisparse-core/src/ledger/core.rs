@@ -5,6 +5,8 @@
 //! ```
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use crate::env::{Entropy, Moment};
 use crate::error::{Problem, Problems};
 use crate::invariants::{self, Violation};
 use crate::limits::{MAX_TENANTS, QUARANTINE_BOUND, ROUTER_TTL, UNCOMMITTED_TTL};
-use crate::pages::seeded::Seeded;
+use crate::pages::seeded::{Seeded, Serial};
 use crate::pages::{Isolation, PagePool, TenantIndex};
 
 /// What a ledger is made from.
@@ -91,7 +93,7 @@ pub struct Ledger {
     pub(super) hasher: Seeded,
     slots: Vec<Option<Record>>,
     vacant: Vec<u32>,
-    by_id: HashMap<LeaseId, u32, Seeded>,
+    by_id: HashMap<LeaseId, u32, BuildHasherDefault<Serial>>,
     by_request: HashMap<(TenantIndex, Arc<str>), u32, Seeded>,
     next_serial: u64,
     salt_seed: Seeded,
@@ -117,7 +119,7 @@ impl Ledger {
             hasher: Seeded::new(entropy),
             slots: Vec::new(),
             vacant: Vec::new(),
-            by_id: HashMap::with_hasher(Seeded::new(entropy)),
+            by_id: HashMap::default(),
             by_request: HashMap::with_hasher(Seeded::new(entropy)),
             next_serial: 0,
             salt_seed: Seeded::new(entropy),
@@ -206,7 +208,6 @@ impl Ledger {
     }
 
     fn salt_of(&self, tenant: &str) -> TenantSalt {
-        use std::hash::BuildHasher;
         [0_u8, 1, 2, 3].map(|word| self.salt_seed.hash_one((word, tenant)))
     }
 
@@ -348,9 +349,14 @@ impl Ledger {
     /// Frees the lease's request id for another.
     pub(super) fn forget_request(&mut self, slot: u32) {
         let record = self.record(slot);
+        if record.request_id.is_empty() {
+            return;
+        }
         let name = (record.tenant, Arc::clone(&record.request_id));
-        if self.by_request.get(&name) == Some(&slot) {
-            self.by_request.remove(&name);
+        if let Entry::Occupied(entry) = self.by_request.entry(name)
+            && *entry.get() == slot
+        {
+            entry.remove();
         }
     }
 
@@ -381,9 +387,18 @@ impl Ledger {
         }
     }
 
-    /// What the books say of a pool, with what leases hold of it for themselves; for checks.
-    pub(crate) fn book_entry(&self, pool: Pool) -> (super::PoolState, u64) {
-        (self.books.state_of(pool, self.pages.counts()), self.books.in_leases(pool))
+    /// Total, free, and what leases have for themselves, of a pool; for checks.
+    pub(crate) fn book_sums(&self, pool: Pool) -> (u64, u64, u64) {
+        let free = match pool {
+            Pool::HostPages => self.pages.counts().free,
+            _ => self.books.free(pool),
+        };
+        (self.books.totals[pool], free, self.books.in_leases(pool))
+    }
+
+    /// What the books say of a pool, for the text of a violation.
+    pub(crate) fn book_entry(&self, pool: Pool) -> super::PoolState {
+        self.books.state_of(pool, self.pages.counts())
     }
 
     /// Unused floors as carried and as counted anew; for checks.

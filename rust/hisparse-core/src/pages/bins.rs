@@ -6,8 +6,9 @@
 //!  64 bins    exact      exact     2 lengths   4 lengths        one bit per level, one 64-bit word per level
 //! ```
 //! The runs of a bin are a doubly linked list threaded through arrays indexed by a run's first page
-//! ([`Links`], shared by all kinds), so that no operation allocates.
+//! ([`PageEntry`], shared by all kinds), so that no operation allocates.
 
+use super::free_space::Kind;
 use crate::limits::MAX_POOL_PAGES;
 
 /// Bins of a level, as a power of two: one machine word of them.
@@ -18,22 +19,20 @@ const LEVELS: usize = (MAX_POOL_PAGES.ilog2() - BIN_BITS + 2) as usize;
 /// Runs looked at inside one bin: their lengths differ by at most 1/64, so more looking buys next to nothing.
 const LOOKS: usize = 16;
 
-/// The lists' links and the runs' lengths, by first page. Zero means none; links are stored as page number + 1, so
-/// that fresh zeroed memory, which costs nothing until touched, is an empty list.
-#[derive(Debug)]
-pub(super) struct Links {
-    next: Vec<u32>,
-    previous: Vec<u32>,
+/// What is kept of a page: side by side, so that touching a run costs one cache line per end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PageEntry {
     /// Length of a run at its first and at its last page, zero on every other page.
-    pub(super) run: Vec<u32>,
+    pub(super) run: u32,
+    /// Kind of a run, at the same two pages.
+    pub(super) kind: Kind,
+    /// First pages of the neighbours in the bin + 1, at a run's first page; zero means none.
+    next: u32,
+    previous: u32,
 }
 
-impl Links {
-    pub(super) fn new(pages: u32) -> Self {
-        let zeroed = || vec![0; pages as usize];
-        Self { next: zeroed(), previous: zeroed(), run: zeroed() }
-    }
-}
+/// An entry per page.
+pub(super) type Links = Vec<PageEntry>;
 
 /// The free runs of one kind.
 #[derive(Debug)]
@@ -63,14 +62,14 @@ impl Bins {
     }
 
     /// Adds the run at `start`, whose length is already in `links`.
-    pub(super) fn insert(&mut self, links: &mut Links, start: u32) {
-        let length = links.run[start as usize];
+    pub(super) fn insert(&mut self, links: &mut [PageEntry], start: u32) {
+        let length = links[start as usize].run;
         let (level, bin) = Self::place(length);
         let head = &mut self.heads[level * BINS + bin];
-        links.next[start as usize] = *head;
-        links.previous[start as usize] = 0;
+        links[start as usize].next = *head;
+        links[start as usize].previous = 0;
         if *head != 0 {
-            links.previous[*head as usize - 1] = start + 1;
+            links[*head as usize - 1].previous = start + 1;
         }
         *head = start + 1;
         self.words[level] |= 1 << bin;
@@ -80,14 +79,14 @@ impl Bins {
     }
 
     /// Takes out the run at `start`, whose length is still in `links`.
-    pub(super) fn remove(&mut self, links: &mut Links, start: u32) {
-        let length = links.run[start as usize];
-        let (next, previous) = (links.next[start as usize], links.previous[start as usize]);
+    pub(super) fn remove(&mut self, links: &mut [PageEntry], start: u32) {
+        let length = links[start as usize].run;
+        let (next, previous) = (links[start as usize].next, links[start as usize].previous);
         if next != 0 {
-            links.previous[next as usize - 1] = previous;
+            links[next as usize - 1].previous = previous;
         }
         if previous != 0 {
-            links.next[previous as usize - 1] = next;
+            links[previous as usize - 1].next = next;
         } else {
             let (level, bin) = Self::place(length);
             self.heads[level * BINS + bin] = next;
@@ -103,7 +102,7 @@ impl Bins {
     }
 
     /// First page of a shortest run that holds `length` pages (within 1/64 where a bin is crowded).
-    pub(super) fn best_fit(&self, links: &Links, length: u32) -> Option<u32> {
+    pub(super) fn best_fit(&self, links: &[PageEntry], length: u32) -> Option<u32> {
         let (level, bin) = Self::place(length);
         if self.words[level] & (1 << bin) != 0
             && let Some(start) = self.look(links, level, bin, |run, best| run >= length && best.is_none_or(|b| run < b))
@@ -125,14 +124,20 @@ impl Bins {
     }
 
     /// First page of a longest run (within 1/64 where a bin is crowded).
-    pub(super) fn longest(&self, links: &Links) -> Option<u32> {
+    pub(super) fn longest(&self, links: &[PageEntry]) -> Option<u32> {
         let level = self.levels.checked_ilog2()? as usize;
         let bin = self.words[level].ilog2() as usize;
         self.look(links, level, bin, |run, best| best.is_none_or(|b| run > b))
     }
 
     /// The run of a bin that `better` prefers over the best so far, among the first few.
-    fn look(&self, links: &Links, level: usize, bin: usize, better: impl Fn(u32, Option<u32>) -> bool) -> Option<u32> {
+    fn look(
+        &self,
+        links: &[PageEntry],
+        level: usize,
+        bin: usize,
+        better: impl Fn(u32, Option<u32>) -> bool,
+    ) -> Option<u32> {
         let exact = level < 2;
         let mut best: Option<(u32, u32)> = None;
         let mut at = self.heads[level * BINS + bin];
@@ -140,22 +145,22 @@ impl Bins {
             if at == 0 {
                 break;
             }
-            let run = links.run[at as usize - 1];
+            let run = links[at as usize - 1].run;
             if better(run, best.map(|(length, _)| length)) {
                 best = Some((run, at - 1));
             }
             if exact {
                 break;
             }
-            at = links.next[at as usize - 1];
+            at = links[at as usize - 1].next;
         }
         best.map(|(_, start)| start)
     }
 
     /// First pages of all runs, for checks.
-    pub(super) fn starts<'a>(&'a self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
+    pub(super) fn starts<'a>(&'a self, links: &'a [PageEntry]) -> impl Iterator<Item = u32> + 'a {
         self.heads.iter().flat_map(|head| {
-            std::iter::successors(head.checked_sub(1), |start| links.next[*start as usize].checked_sub(1))
+            std::iter::successors(head.checked_sub(1), |start| links[*start as usize].next.checked_sub(1))
         })
     }
 }
@@ -179,10 +184,10 @@ mod tests {
 
     #[test]
     fn a_longer_run_in_the_same_bin_is_found_before_the_next_bin() {
-        let mut links = Links::new(2_000);
+        let mut links = vec![PageEntry::default(); 2_000];
         let mut bins = Bins::new();
         for (start, length) in [(0, 256), (300, 258), (600, 700)] {
-            links.run[start as usize] = length;
+            links[start as usize].run = length;
             bins.insert(&mut links, start);
         }
         assert_eq!(bins.best_fit(&links, 257), Some(300));

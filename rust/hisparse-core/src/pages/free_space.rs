@@ -11,7 +11,7 @@
 //! runs, then from clean ones, then the longest runs in turn, which is the fewest extents there can be. Every
 //! operation touches the ends of a handful of runs and allocates nothing.
 
-use super::bins::{Bins, Links};
+use super::bins::{Bins, Links, PageEntry};
 use super::extent::{Extent, Extents};
 use super::starts::Starts;
 
@@ -24,8 +24,6 @@ pub(super) const CLEAN: Kind = 0;
 #[derive(Debug)]
 pub(super) struct FreeSpace {
     links: Links,
-    /// Kind of a run, at its first and its last page.
-    kind: Vec<Kind>,
     starts: Starts,
     bins: Vec<Bins>,
     pages: u64,
@@ -35,8 +33,7 @@ impl FreeSpace {
     /// A pool whose every page is free and clean.
     pub(super) fn new(pages: u32) -> Self {
         let mut space = Self {
-            links: Links::new(pages),
-            kind: vec![CLEAN; pages as usize],
+            links: vec![PageEntry::default(); pages as usize],
             starts: Starts::new(pages),
             bins: vec![Bins::new()],
             pages: 0,
@@ -77,7 +74,7 @@ impl FreeSpace {
 
     fn longest_of(&self, kind: Kind) -> Option<(u32, u32)> {
         let start = self.bins.get(usize::from(kind))?.longest(&self.links)?;
-        Some((self.links.run[start as usize], start))
+        Some((self.links[start as usize].run, start))
     }
 
     /// Gives back a run; it joins free neighbours of its kind. Returns the length of the run it is now part of.
@@ -86,14 +83,16 @@ impl FreeSpace {
             return 0;
         }
         let (mut start, mut end) = (extent.start, extent.end());
-        if start > 0 && self.links.run[start as usize - 1] != 0 && self.kind[start as usize - 1] == kind {
-            let before = self.links.run[start as usize - 1];
+        if start > 0 && self.links[start as usize - 1].run != 0 && self.links[start as usize - 1].kind == kind {
+            let before = self.links[start as usize - 1].run;
             self.remove(start - before);
             start -= before;
         }
-        if (end as usize) < self.links.run.len() && self.links.run[end as usize] != 0 && self.kind[end as usize] == kind
+        if (end as usize) < self.links.len()
+            && self.links[end as usize].run != 0
+            && self.links[end as usize].kind == kind
         {
-            let after = self.links.run[end as usize];
+            let after = self.links[end as usize].run;
             self.remove(end);
             end += after;
         }
@@ -128,12 +127,12 @@ impl FreeSpace {
         let mut left = pages;
         let mut at = start;
         // A clean run and one of the tenant's own may lie side by side: hence the loop.
-        while left > 0 && (at as usize) < self.links.run.len() && self.links.run[at as usize] != 0 {
-            let found = self.kind[at as usize];
+        while left > 0 && (at as usize) < self.links.len() && self.links[at as usize].run != 0 {
+            let found = self.links[at as usize].kind;
             if found != kind && found != CLEAN {
                 break;
             }
-            let cut = self.cut(at, left.min(self.links.run[at as usize]));
+            let cut = self.cut(at, left.min(self.links[at as usize].run));
             taken.push(cut);
             left -= cut.pages;
             at = cut.end();
@@ -144,7 +143,7 @@ impl FreeSpace {
     /// Takes one page out of the free run that it lies in.
     pub(super) fn claim(&mut self, page: u32) {
         let start = self.starts.at_or_before(page).expect("the page lies in a free run, and runs have starts");
-        let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        let (length, kind) = (self.links[start as usize].run, self.links[start as usize].kind);
         debug_assert!(page < start + length, "page {page} is not free");
         self.remove(start);
         if page > start {
@@ -178,7 +177,7 @@ impl FreeSpace {
             .bins
             .iter()
             .flat_map(|bins| bins.starts(&self.links))
-            .map(|start| (Extent::new(start, self.links.run[start as usize]), self.kind[start as usize]))
+            .map(|start| (Extent::new(start, self.links[start as usize].run), self.links[start as usize].kind))
             .collect();
         runs.sort_unstable();
         runs
@@ -195,7 +194,7 @@ impl FreeSpace {
 
     /// Takes the first `pages` pages of the run at `start`; what is left stays behind it as room to grow.
     fn cut(&mut self, start: u32, pages: u32) -> Extent {
-        let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        let (length, kind) = (self.links[start as usize].run, self.links[start as usize].kind);
         self.remove(start);
         if length > pages {
             self.insert(start + pages, length - pages, kind);
@@ -208,8 +207,8 @@ impl FreeSpace {
             self.bins.push(Bins::new());
         }
         for end in [start, start + length - 1] {
-            self.links.run[end as usize] = length;
-            self.kind[end as usize] = kind;
+            self.links[end as usize].run = length;
+            self.links[end as usize].kind = kind;
         }
         self.starts.set(start);
         self.bins[usize::from(kind)].insert(&mut self.links, start);
@@ -217,11 +216,11 @@ impl FreeSpace {
     }
 
     fn remove(&mut self, start: u32) {
-        let (length, kind) = (self.links.run[start as usize], self.kind[start as usize]);
+        let (length, kind) = (self.links[start as usize].run, self.links[start as usize].kind);
         self.starts.clear(start);
         self.bins[usize::from(kind)].remove(&mut self.links, start);
-        self.links.run[start as usize] = 0;
-        self.links.run[(start + length - 1) as usize] = 0;
+        self.links[start as usize].run = 0;
+        self.links[(start + length - 1) as usize].run = 0;
         self.pages -= u64::from(length);
     }
 }

@@ -8,10 +8,12 @@
 //! the same answer every time. Pages found in the prefix index are not prefilled again.
 
 mod auditor;
+mod compare;
 mod outcome;
 mod run;
 mod trace;
 
+pub use compare::{Comparison, Report, compare, device_only};
 pub use outcome::{Outcome, PerRequest, Percentiles, Sample};
 pub use run::{Replay, ReplayOptions, play};
 pub use trace::{TraceRequest, parse};
