@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-PYTHON_SOURCES := python tests docs benches
+PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
 .PHONY: help setup build run test check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
@@ -29,10 +29,8 @@ $(BIN)/.built: $(BIN)/.ready $(RUST_SOURCES)
 	@mkdir -p target && PIP_QUIET=1 $(BIN)/maturin develop --release >target/maturin.log 2>&1 || { cat target/maturin.log >&2; exit 1; }
 	@touch $@
 
-run: build ## Set up, then plan a bundled model and a config.json
-	@$(BIN)/hisparse-svc plan glm-5.2 --gpu h200 --tp 8 --ep --context 32768 --context 131072
-	@echo
-	@$(BIN)/hisparse-svc plan examples/deepseek-v3.2/config.json --kv-bytes 40GiB --ratio 4 --context 131072
+run: build ## Set up, serve a node, drive it with a sample trace; until Ctrl-C or RUN_SECONDS
+	@$(BIN)/python examples/run.py
 
 test: build ## Set up, then run every test this machine can run
 	cargo test --quiet --workspace

@@ -42,9 +42,11 @@ class Run:
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Run:
     """Run the program in a process of its own."""
+    # The tester's own settings are not the test's.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
     done = subprocess.run(
         [sys.executable, "-m", "hisparse_svc", *arguments],
-        env={**os.environ, "NO_COLOR": "1", **(env or {})},
+        env={**kept, "NO_COLOR": "1", **(env or {})},
         capture_output=True,
         text=True,
         timeout=60,

@@ -27,11 +27,13 @@ WIDTH = "110"
 def output_of(command: str) -> str:
     """Run a command as a user would, errors after what it prints."""
     words = shlex.split(command)
-    assert words[0] == "hisparse-svc", command
+    assert words[0] in ("hisparse-svc", "python"), command
+    start = ["-m", "hisparse_svc"] if words[0] == "hisparse-svc" else []
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
     run = subprocess.run(
-        [sys.executable, "-m", "hisparse_svc", *words[1:]],
+        [sys.executable, *start, *words[1:]],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"},
+        env={**kept, "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -15,18 +15,65 @@ from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.planner.models import load_model, models
 from hisparse_svc.planner.plan import plan
 from hisparse_svc.planner.validate import validate
+from hisparse_svc.rpc.refusals import (
+    DeadlineExceeded,
+    Draining,
+    LeaseNotFound,
+    NeverFits,
+    NoAnswer,
+    OtherTenant,
+    Overloaded,
+    PoolBusy,
+    QuotaExceeded,
+    Recovering,
+    Refused,
+    RequestIdReused,
+    ServerFault,
+    StaleEpoch,
+    Unreachable,
+    Unsupported,
+)
+from hisparse_svc.rpc.values import Admission, Capacity, Decision, Extent, Fit, Lease, LeaseState, Pool, Request
 
 if TYPE_CHECKING:
-    from hisparse_svc.client import Client
+    from hisparse_svc.client import Client, HeldLease
+    from hisparse_svc.node import Node
 
 __all__ = [
+    "Admission",
+    "Capacity",
     "Client",
+    "DeadlineExceeded",
+    "Decision",
+    "Draining",
+    "Extent",
+    "Fit",
+    "HeldLease",
     "HiSparseError",
     "InvalidInput",
+    "Lease",
+    "LeaseNotFound",
+    "LeaseState",
     "Model",
+    "NeverFits",
+    "NoAnswer",
+    "Node",
+    "OtherTenant",
+    "Overloaded",
     "Plan",
+    "Pool",
+    "PoolBusy",
     "Preset",
     "Problem",
+    "QuotaExceeded",
+    "Recovering",
+    "Refused",
+    "Request",
+    "RequestIdReused",
+    "ServerFault",
+    "StaleEpoch",
+    "Unreachable",
+    "Unsupported",
     "Validation",
     "__version__",
     "load_model",
@@ -35,7 +82,11 @@ __all__ = [
     "validate",
 ]
 
-_LAZY = {"Client": "hisparse_svc.client"}
+_LAZY = {
+    "Client": "hisparse_svc.client",
+    "HeldLease": "hisparse_svc.client",
+    "Node": "hisparse_svc.node",
+}
 """What brings in gRPC: imported when it is first asked for, so that a plan never pays for it."""
 
 

@@ -44,9 +44,9 @@ class Client:
         self.timeout_s = timeout_s
         self._channel = grpc.aio.insecure_channel(self.target.address, options(self.target))
 
-    async def get_capacity(self, lengths: Iterable[int] = ()) -> values.Capacity:
+    async def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """As `hisparse_svc.Client.get_capacity`."""
-        return await self._run(calls.get_capacity(lengths))
+        return await self._run(calls.get_capacity(lengths, tenant))
 
     async def watch_capacity(self, lengths: Iterable[int] = ()) -> AsyncGenerator[values.Capacity]:
         """As `hisparse_svc.Client.watch_capacity`."""

@@ -52,9 +52,9 @@ class Client:
         self.timeout_s = timeout_s
         self._channel = grpc.insecure_channel(self.target.address, options(self.target))
 
-    def get_capacity(self, lengths: Iterable[int] = ()) -> values.Capacity:
-        """Give the node as it is now, and how many requests of each length (in tokens) fit."""
-        return self._run(calls.get_capacity(lengths))
+    def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
+        """Give the node as it is now, and how many requests of each length (in tokens) fit, for a tenant."""
+        return self._run(calls.get_capacity(lengths, tenant))
 
     def watch_capacity(self, lengths: Iterable[int] = ()) -> Iterator[values.Capacity]:
         """Give the node now and after every change, at most 20 times a second, until the iterator is closed."""
@@ -160,7 +160,7 @@ class Client:
 
         Args:
             model: A preset, or the text of a config.json.
-            fields: Those of `GetBudgetRequest`: `kv_dtype`, `gpu`, `contexts`, …
+            fields: Those of `GetBudgetRequest`: `kv_dtype`, `gpu`, `host_pool`, `context` (a list), …
 
         Returns:
             The document of `hisparse-svc plan --json`.

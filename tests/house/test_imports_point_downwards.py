@@ -18,7 +18,8 @@ PYTHON_LAYERS = [
     {"errors"},
     {"_core", "_proto"},
     {"planner", "doctor", "rpc"},
-    {"client", "aio"},
+    {"client", "aio", "config"},
+    {"node", "replay"},
     {"cli"},
     {"__main__"},
 ]

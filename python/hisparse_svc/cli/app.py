@@ -18,6 +18,7 @@ import click
 from hisparse_svc._core import __version__
 from hisparse_svc.cli import output
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
+from hisparse_svc.rpc.refusals import Refused, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,14 @@ PROGRAM = "hisparse-svc"
 COMMANDS = {
     "plan": "Say what fits: bytes, tokens, seats and concurrency of a model on a GPU.",
     "validate": "Check a configuration: backends, hot buffer, ratio, host pool.",
+    "serve": "Run the service: who may hold how much of this node's KV memory.",
+    "capacity": "Say what a node has now.",
+    "watch": "Follow a node as it changes.",
+    "leases": "List who holds what.",
+    "admit": "Reserve what one request needs, or say why not.",
+    "release": "Give a lease back.",
+    "drain": "Grant nothing new.",
+    "replay": "Play a trace: what a node takes of it, and what its device alone would.",
     "models": "List the bundled model presets.",
     "doctor": "Say what this machine can do, and how to make it do more.",
     "completion": "Print the shell completion script.",
@@ -117,8 +126,7 @@ def explain(failure: Exception) -> tuple[int, list[Problem]]:
     if isinstance(failure, InvalidInput):
         return failure.exit_code, failure.problems
     if isinstance(failure, HiSparseError):
-        text, _, remedy = str(failure).partition("; ")
-        return failure.exit_code, [Problem("request", "refused", text, remedy or "see the message")]
+        return failure.exit_code, [refusal_problem(failure)]
     if isinstance(failure, click.ClickException):
         return 2, [usage_problem(failure)]
     if isinstance(failure, OSError):
@@ -127,6 +135,16 @@ def explain(failure: Exception) -> tuple[int, list[Problem]]:
         return 2, [Problem("file", str(failure.filename), text, "check the path and its permissions")]
     text = f"this program has a defect: {type(failure).__name__}: {failure}"
     return 1, [Problem("program", "failed", text, "run it again with --debug and report what it prints")]
+
+
+def refusal_problem(failure: HiSparseError) -> Problem:
+    """Give a service's refusal, or its silence, with the word that programs go by, such as `POOL_BUSY`."""
+    text, _, remedy = str(failure).partition("; ")
+    if isinstance(failure, Unreachable):
+        return Problem("target", "unreachable", text, remedy)
+    refused = failure if isinstance(failure, Refused) else Refused("")
+    field = refused.metadata.get("limit") or refused.metadata.get("pool") or "request"
+    return Problem(field, refused.reason or "refused", text, remedy or "see the message")
 
 
 def usage_problem(failure: click.ClickException) -> Problem:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
+from hisparse_svc import _core
 from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc import convert, status, values
@@ -49,9 +50,9 @@ class Call(Generic[Answer, Value]):
     """How long the server may hold it before it decides; the deadline grows by it."""
 
 
-def get_capacity(lengths: Iterable[int]) -> Call[capacity_pb2.GetCapacityResponse, values.Capacity]:
+def get_capacity(lengths: Iterable[int], tenant: str = "") -> Call[capacity_pb2.GetCapacityResponse, values.Capacity]:
     """Ask for one snapshot."""
-    request = _message(capacity_pb2.GetCapacityRequest, lengths=list(lengths))
+    request = _message(capacity_pb2.GetCapacityRequest, lengths=list(lengths), tenant=tenant)
     return _capacity("GetCapacity", request, capacity_pb2.GetCapacityResponse, convert.snapshot)
 
 
@@ -138,13 +139,13 @@ def server_info() -> Call[admin_pb2.GetServerInfoResponse, values.ServerInfo]:
 
 def get_budget(fields: dict[str, Any]) -> Call[budget_pb2.GetBudgetResponse, dict[str, Any]]:
     """Plan over the wire; the answer is the document of `hisparse-svc plan --json`."""
-    request = _message(budget_pb2.GetBudgetRequest, **fields)
+    request = _message(budget_pb2.GetBudgetRequest, **_plain_flags(fields))
     return _budget("GetBudget", request, budget_pb2.GetBudgetResponse, to_plain)
 
 
 def validate(fields: dict[str, Any]) -> Call[budget_pb2.ValidateResponse, dict[str, Any]]:
     """Validate over the wire; the answer is the document of `hisparse-svc validate --json`."""
-    request = _message(budget_pb2.ValidateRequest, **fields)
+    request = _message(budget_pb2.ValidateRequest, **_plain_flags(fields))
     return _budget("Validate", request, budget_pb2.ValidateResponse, to_plain)
 
 
@@ -193,6 +194,18 @@ def _admit_message(request: values.Request, **more: Any) -> admission_pb2.AdmitR
         ttl=_duration("ttl", request.ttl_s),
         **more,
     )
+
+
+SIZES = ("host_pool", "kv_bytes", "weights", "assume_memory")
+
+
+def _plain_flags(fields: dict[str, Any]) -> dict[str, Any]:
+    """Give planner flags as their fields hold them: sizes in bytes, contexts as a list, what is `None` left out."""
+    plain = {name: value for name, value in fields.items() if value is not None}
+    for name in SIZES:
+        if isinstance(plain.get(name), str):
+            plain[name] = _core.parse_size(plain[name], name)
+    return plain
 
 
 def _decisions(message: admission_pb2.BatchAdmitResponse) -> tuple[values.Decision, ...]:

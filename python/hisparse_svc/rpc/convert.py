@@ -77,6 +77,7 @@ def capacity(
         largest_grant_tokens=message.largest_grant_tokens,
         max_request_tokens=message.max_request_tokens,
         draining=message.draining,
+        largest_extent_pages=message.largest_extent_pages,
         fits=fits(asked),
     )
 
@@ -98,7 +99,7 @@ def lease_of(message: Any) -> values.Lease:
 
 def released(message: admission_pb2.ReleaseResponse) -> values.Released:
     """Read the outcome of a release."""
-    return values.Released(message.already_released)
+    return values.Released(message.already_released, message.quarantined)
 
 
 def lease_page(message: admission_pb2.ListLeasesResponse) -> values.LeasePage:
@@ -119,7 +120,7 @@ def server_info(message: admin_pb2.GetServerInfoResponse) -> values.ServerInfo:
         model=message.model,
         backing=message.backing,
         page_tokens=message.page_tokens,
-        page_bytes=message.page_bytes,
+        host_bytes=message.host_bytes,
         addresses=tuple(message.addresses),
         started_at=instant(message.start_time),
         uptime_s=message.uptime.seconds + message.uptime.nanos / 1e9,
@@ -163,3 +164,4 @@ class Watched:
         self._seen.largest_grant_tokens = delta.largest_grant_tokens
         self._seen.max_request_tokens = delta.max_request_tokens
         self._seen.draining = delta.draining
+        self._seen.largest_extent_pages = delta.largest_extent_pages

@@ -100,6 +100,8 @@ class Capacity:
     max_request_tokens: int
     """Longest request that could ever be granted."""
     draining: bool
+    largest_extent_pages: int = 0
+    """Longest run of free host pages with consecutive numbers; a short one slows swap-in, not admission."""
     fits: tuple[Fit, ...] = ()
     """One entry per length asked for."""
 
@@ -172,6 +174,8 @@ class Released:
 
     already_released: bool
     """There was nothing to give back."""
+    quarantined: bool
+    """An attached engine may still write to its pages; they are free when it says so, or after a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +205,8 @@ class ServerInfo:
     backing: str
     """`memory` where the node owns the pages, `none` where it only counts them."""
     page_tokens: int
-    page_bytes: int
+    host_bytes: int
+    """Bytes of the host pool as planned; 0 where the node has no plan."""
     addresses: tuple[str, ...]
     started_at: datetime
     uptime_s: float

@@ -6,6 +6,7 @@ mod error;
 mod machine;
 mod model;
 mod plan;
+mod replay;
 mod serve;
 mod size;
 mod tables;
@@ -25,6 +26,8 @@ mod _core {
     use super::model::{PyModel, PyPreset, all_presets};
     #[pymodule_export]
     use super::plan::{PyConcurrency, PyDeviceBytes, PyLayout, PyPlan, PyPlanModel, plan};
+    #[pymodule_export]
+    use super::replay::{PyTrace, per_request, percentiles, replay_trace};
     #[pymodule_export]
     use super::serve::PyService;
     #[pymodule_export]

@@ -13,6 +13,20 @@ pub struct Percentiles {
     pub max: u64,
 }
 
+impl Percentiles {
+    /// Those of `values`, by nearest rank; zeroes of nothing.
+    pub fn of(values: Vec<u64>) -> Self {
+        Tally(values).percentiles()
+    }
+}
+
+impl PerRequest {
+    /// Those of `values`, by nearest rank; zeroes of nothing.
+    pub fn of(values: Vec<u64>) -> Self {
+        Tally(values).per_request()
+    }
+}
+
 /// Mean and 99th percentile of a count per request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PerRequest {

@@ -1,0 +1,27 @@
+"""`hisparse-svc drain`: grant nothing new."""
+
+from __future__ import annotations
+
+import click
+
+from hisparse_svc.cli import options, output, remote
+
+
+@click.command("drain")
+@click.option("--resume", is_flag=True, help="Undo it: grant again.")
+@remote.target
+@options.common
+def command(resume: bool, target: str | None, timeout: str | None, as_json: bool) -> None:
+    """Stop granting anything new; what is held stays held. Repeating it changes nothing."""
+    from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
+
+    call = calls.drain(resume=resume)
+    with remote.connect(target, timeout) as client:
+        answer = client.send(call)
+    if as_json:
+        remote.emit(answer)
+        return
+    leases = call.read(answer).leases
+    held = "one lease is" if leases == 1 else f"{leases:,} leases are"
+    state = "[bold green]granting[/bold green]" if resume else "[bold yellow]draining[/bold yellow]"
+    output.console().print(f"{state}: {held} still held")

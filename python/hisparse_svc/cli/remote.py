@@ -1,0 +1,115 @@
+"""What commands that talk to a service share: `--target`, `--timeout`, and how a node is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hisparse_svc.cli import options, output
+from hisparse_svc.errors import InvalidInput, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+    from rich.table import Table
+
+    from hisparse_svc.client import Client
+    from hisparse_svc.rpc.values import Capacity
+
+UNITS = {
+    "host_pages": "pages",
+    "seats": "hot buffers",
+    "indexer_tokens": "tokens",
+    "request_slots": "requests",
+    "window_tokens": "tokens",
+}
+
+
+def target(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--target` and `--timeout`."""
+    where = "unix:PATH or HOST:PORT.  [HISPARSE_TARGET, else the socket that `serve` makes]"
+    timeout = options.flag("--timeout", "S", "Longest a call may take, in seconds.  [10]")
+    with_target: Callable[..., Any] = options.flag("--target", "TARGET", where)(timeout(command))
+    return with_target
+
+
+def connect(target: str | None, timeout: str | None) -> Client:
+    """Open a client as the flags say."""
+    from hisparse_svc.client import Client  # noqa: PLC0415 - grpc takes longer to import than other commands to run
+
+    return Client(target, timeout_s=seconds("--timeout", timeout, 10.0))
+
+
+def emit(message: Message) -> None:
+    """Print a response as the one JSON document."""
+    from hisparse_svc.rpc.plain import to_plain  # noqa: PLC0415 - as above
+
+    output.emit_json(to_plain(message))
+
+
+def seconds(flag: str, text: str | None, default: float) -> float:
+    """Read a flag that is a length of time.
+
+    Raises:
+        InvalidInput: It is none, or negative.
+    """
+    if text is None:
+        return default
+    value = options.literal(text)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
+        problem = Problem(flag, f'"{text}"', "must be a length of time in seconds", "write 30 or 0.5")
+        raise InvalidInput([problem])
+    return float(value)
+
+
+def show_capacity(seen: Capacity) -> None:
+    """Print a node's capacity for people."""
+    screen = output.console()
+    state = "  [yellow]draining: grants nothing new[/yellow]" if seen.draining else ""
+    screen.print(f"epoch {seen.epoch}, sequence {seen.sequence}, {seen.observed_at:%Y-%m-%d %H:%M:%S.%f} UTC{state}")
+    screen.print(pools(seen))
+    grant, longest = output.count(seen.largest_grant_tokens), output.count(seen.max_request_tokens)
+    screen.print(f"\nlargest grant now: [bold]{grant}[/bold] tokens; longest request ever: {longest} tokens")
+    if seen.fits:
+        drawn = output.table("length", "fit now", "limited by", left=["limited by"])
+        for fit in seen.fits:
+            drawn.add_row(f"{fit.tokens:,}", f"[bold]{fit.count:,}[/bold]", fit.binding or "-")
+        screen.print()
+        screen.print(drawn)
+
+
+def pools(seen: Capacity) -> Table:
+    """Draw the pools; parts that are zero everywhere are left out."""
+    parts = ["free", "reserved", "committed", "evictable", "scrubbing", "quarantined"]
+    shown = [part for part in parts if part in parts[:3] or any(getattr(pool, part) for pool in seen.pools)]
+    drawn = output.table("pool", *shown, "total", "unit", left=["pool", "unit"])
+    for pool in seen.pools:
+        name = pool.name if pool.numa_node is None else f"{pool.name} (NUMA {pool.numa_node})"
+        drawn.add_row(
+            name, *(f"{getattr(pool, part):,}" for part in shown), f"{pool.total:,}", UNITS.get(pool.name, "")
+        )
+    return drawn
+
+
+def whole(flag: str, value: Any) -> int | None:
+    """Read a flag that is a positive count.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise InvalidInput([Problem(flag, str(value), "must be a whole number above 0", "write digits only")])
+
+
+def digest(text: str) -> bytes:
+    """Read a page's hash.
+
+    Raises:
+        InvalidInput: It is no hexadecimal text; its length is the service's to judge.
+    """
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        problem = Problem("--prefix-hash", f'"{text[:40]}"', "must be hexadecimal digits", "write 64 of them")
+        raise InvalidInput([problem]) from None

@@ -1,0 +1,247 @@
+"""How `serve` is configured: one table of settings, and three places that they may come from.
+
+::
+
+    --hot-rows 4096   beats   HISPARSE_HOT_ROWS=4096   beats   hot_rows = 4096 in --config FILE   beats   the default
+
+The dataclass below is the table: flags, variables and keys of the file are all made from it. A variable with our prefix
+or a key that is not in it is an error, because a misspelt limit that is silently ignored is found too late.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hisparse_svc import _core
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.rpc.target import VARIABLE as TARGET_VARIABLE
+from hisparse_svc.rpc.target import default_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PREFIX = "HISPARSE_"
+
+OTHERS = (f"{PREFIX}CONFIG", TARGET_VARIABLE, f"{PREFIX}SHARED")
+"""Variables of ours that are no settings: the file, where clients look, and where the tests find their vectors."""
+
+SERVICE_LINKS = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
+"""What Kubernetes sets in a pod for a Service that happens to be called `hisparse`; none of it is meant for us."""
+
+
+def _size(field: str, given: Any) -> int:
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    return _core.parse_size(given if isinstance(given, str) else repr(given), field)
+
+
+def _size_or_auto(field: str, given: Any) -> int | Literal["auto"]:
+    return "auto" if given == "auto" else _size(field, given)
+
+
+def _whole(field: str, given: Any) -> int:
+    if isinstance(given, str) and re.fullmatch(r"[0-9]{1,19}", given):
+        return int(given)
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 63:
+        return given
+    raise _bad(field, given, "must be a whole number from 0", "write digits only")
+
+
+def _ratio(field: str, given: Any) -> str:
+    text = str(given)
+    if isinstance(given, bool) or not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", text):
+        raise _bad(field, given, "must be a decimal number", "write 4 or 7.5")
+    return text
+
+
+def _truth(field: str, given: Any) -> bool:
+    if isinstance(given, bool):
+        return given
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(given, str) and given.lower() in words:
+        return words[given.lower()]
+    raise _bad(field, given, "must be true or false", "write true or false")
+
+
+def _text(field: str, given: Any) -> str:
+    if isinstance(given, (str, Path)) and str(given):
+        return str(given)
+    raise _bad(field, given, "must be text, and not empty", "write it in quotes, or leave it out")
+
+
+def _word(*words: str) -> Callable[[str, Any], str]:
+    def read(field: str, given: Any) -> str:
+        if given in words:
+            return str(given)
+        near = difflib.get_close_matches(str(given), words, n=1)
+        raise _bad(field, given, f"must be one of {', '.join(words)}", f"use {near[0] if near else words[0]}")
+
+    return read
+
+
+def _path(field: str, given: Any) -> Path:
+    return Path(_text(field, given))
+
+
+def _address(field: str, given: Any) -> str | None:
+    return None if given == "off" else _text(field, given)
+
+
+def _bad(field: str, given: Any, rule: str, remedy: str) -> InvalidInput:
+    shown = f'"{given}"' if isinstance(given, str) else str(given)
+    return InvalidInput([Problem(field, shown[:80], rule, remedy)])
+
+
+def _setting(read: Callable[[str, Any], Any], metavar: str, text: str, default: Any = None, name: str = "") -> Any:
+    metadata = {"read": read, "metavar": metavar, "help": text, "name": name}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """What `serve` runs with."""
+
+    model: str = _setting(_text, "MODEL", "The model served: a preset, a config.json or its folder.", "glm-5.2")
+    kv_dtype: str = _setting(
+        _word("bfloat16", "fp8_e4m3", "fp8_raw"), "bfloat16|fp8_e4m3|fp8_raw", "How main KV is stored.", "fp8_e4m3"
+    )
+    host_pool_bytes: int | Literal["auto"] | None = _setting(
+        _size_or_auto, "SIZE|auto", "Size of the host pool.  [1GiB, unless --ratio is given]", name="host_pool"
+    )
+    ratio: str | None = _setting(_ratio, "R", "Logical tokens per device token, instead of --host-pool.")
+    hot_rows: int | None = _setting(_whole, "N", "Rows of one hot buffer; a multiple of 64.")
+    gpu: str | None = _setting(_text, "NAME", "The GPU planned for: h200, b200, …")
+    kv_bytes: int | None = _setting(_size, "SIZE", "GPU memory left for KV, instead of --gpu.  [20GiB]")
+    tp: int = _setting(_whole, "N", "Ranks of tensor parallelism.", 1)
+    seats: int | None = _setting(_whole, "N", "Hot buffers, where fewer than fit are wanted.")
+    max_requests: int = _setting(_whole, "N", "Rows of the engine's request tables.", 1_024)
+    backing: str = _setting(
+        _word("memory", "none"),
+        "memory|none",
+        "memory: this process owns the pool's bytes (not in this version). none: it counts pages, an engine owns them.",
+        "none",
+    )
+    state_dir: Path | None = _setting(_path, "DIR", "Folder where the ledger survives a restart (not in this version).")
+    assume_memory_bytes: int | None = _setting(
+        _size, "SIZE", "Go by this much host memory instead of what the machine reports.", name="assume_memory"
+    )
+    mlock: bool = _setting(_truth, "", "Lock the pool into memory; only with --backing memory.", default=False)
+    layer_groups: str = _setting(
+        _word("auto", "off"), "auto|off", "Group layers that share an indexer; only with --backing memory.", "auto"
+    )
+    socket: Path = _setting(
+        _path, "PATH", "The Unix socket.  [$XDG_RUNTIME_DIR/hisparse/hisparse.sock]", default_socket
+    )
+    listen: str | None = _setting(_address, "HOST:PORT", "Serve gRPC on this loopback address too.")
+    http: str | None = _setting(
+        _address, "HOST:PORT", "Where /healthz, /readyz and /metrics are; off for nowhere.", "127.0.0.1:7412"
+    )
+
+
+def settings() -> dict[str, dataclasses.Field[Any]]:
+    """Give the table by name: `host_pool` is `--host-pool`, `HISPARSE_HOST_POOL` and `host_pool = …`."""
+    return {field.metadata["name"] or field.name: field for field in dataclasses.fields(ServeConfig)}
+
+
+def load(
+    flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, file: str | os.PathLike[str] | None = None
+) -> ServeConfig:
+    """Put flags, environment and file together.
+
+    Args:
+        flags: Settings by name, as given on the command line or by a Python caller; `None` means not given.
+        environment: Variables; the process's own by default.
+        file: A TOML file; by default the one that `HISPARSE_CONFIG` names.
+
+    Raises:
+        InvalidInput: Every unknown name and every value that cannot be read, with where it came from.
+    """
+    variables = os.environ if environment is None else environment
+    problems: list[Problem] = []
+    given: dict[str, tuple[str, Any]] = {}
+    named = file if file is not None else variables.get(f"{PREFIX}CONFIG")
+    if named:
+        given |= _from_file(Path(named), problems)
+    given |= _from_environment(variables, problems)
+    given |= _from_flags(flags, problems)
+
+    chosen: dict[str, Any] = {}
+    for name, (source, value) in given.items():
+        field = settings()[name]
+        try:
+            chosen[field.name] = field.metadata["read"](source, value)
+        except InvalidInput as failure:
+            problems += failure.problems
+    if {"host_pool", "ratio"} <= given.keys():
+        (source, value), other = given["ratio"], given["host_pool"][0]
+        problems.append(Problem(source, str(value), f"cannot be given together with {other}", "choose one of them"))
+    if {"gpu", "kv_bytes"} <= given.keys():
+        (source, value), other = given["kv_bytes"], given["gpu"][0]
+        problems.append(Problem(source, str(value), f"cannot be given together with {other}", "choose one of them"))
+    if problems:
+        raise InvalidInput(problems)
+    if "host_pool" not in given and "ratio" not in given:
+        chosen["host_pool_bytes"] = 1 << 30
+    return ServeConfig(**chosen)
+
+
+def _from_flags(flags: Mapping[str, Any], problems: list[Problem]) -> dict[str, tuple[str, Any]]:
+    given = {}
+    for name, value in flags.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name not in settings():
+            problems.append(_unknown(flag, value, name, settings(), lambda near: f"--{near.replace('_', '-')}"))
+        elif value is not None:
+            given[name] = (flag, value)
+    return given
+
+
+def _from_environment(variables: Mapping[str, str], problems: list[Problem]) -> dict[str, tuple[str, Any]]:
+    known = {f"{PREFIX}{name.upper()}": name for name in settings()}
+    given = {}
+    for variable in sorted(variables):
+        if not variable.startswith(PREFIX) or variable in OTHERS:
+            continue
+        if variable in known:
+            given[known[variable]] = (variable, variables[variable])
+        elif not SERVICE_LINKS.fullmatch(variable.removeprefix(PREFIX)):
+            names = [*known, *OTHERS[:2]]
+            problems.append(_unknown(variable, variables[variable], variable, names, str))
+    return given
+
+
+def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        problems.append(Problem("--config", f'"{path}"', failure.strerror or str(failure), "name a file you may read"))
+        return {}
+    except UnicodeDecodeError:
+        problems.append(Problem("--config", f'"{path}"', "must be UTF-8 text", "save it as UTF-8"))
+        return {}
+    except tomllib.TOMLDecodeError as failure:
+        problems.append(Problem("--config", f'"{path}"', f"must be TOML: {failure}", "mend the line"))
+        return {}
+    given = {}
+    for name, value in document.items():
+        if name in settings():
+            given[name] = (f"{name} in {path}", value)
+        else:
+            problems.append(_unknown(f"{name} in {path}", value, name, settings(), str))
+    return given
+
+
+def _unknown(field: str, value: Any, name: str, known: Any, write: Callable[[str], str]) -> Problem:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    remedy = f"did you mean {write(near[0])}?" if near else f"use one of {', '.join(map(write, known))}"
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    return Problem(field, shown[:80], "no setting of `serve` has this name", remedy)

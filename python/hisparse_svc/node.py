@@ -1,0 +1,202 @@
+"""A node in this process: the service on threads of its own, and a client to it.
+
+>>> import hisparse_svc
+>>> with hisparse_svc.Node.embedded(host_pool="1GiB") as node:
+...     node.client.get_capacity().max_request_tokens
+19840
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hisparse_svc import _core, config
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.planner.plan import plan_from
+from hisparse_svc.rpc.target import default_socket
+
+if TYPE_CHECKING:
+    from hisparse_svc._core import Plan, Service
+    from hisparse_svc.client import Client
+    from hisparse_svc.config import ServeConfig
+
+__all__ = ["Node"]
+
+STOP_GRACE_S = 5.0
+"""How long calls may finish after a stop."""
+
+
+class Node:
+    """A running service, and what it was planned from.
+
+    Attributes:
+        config: The settings it runs with.
+        plan: The plan behind its pools.
+    """
+
+    def __init__(self, config: ServeConfig, plan: Plan, service: Service, scratch: Any = None) -> None:
+        self.config = config
+        self.plan = plan
+        self._service = service
+        self._scratch = scratch
+        self._client: Client | None = None
+
+    @classmethod
+    def embedded(cls, **settings: Any) -> Node:
+        """Start a service in this process, on a private socket unless one is named, and stop it with the block.
+
+        Args:
+            settings: Those of `hisparse-svc serve`: `model`, `host_pool`, `kv_bytes`, `socket`, … Environment and
+                files are not read. `http` is off by default.
+
+        Raises:
+            InvalidInput: Everything wrong with them.
+        """
+        scratch = None
+        if settings.get("socket") is None:
+            scratch = tempfile.TemporaryDirectory(prefix="hisparse-")
+            settings["socket"] = Path(scratch.name) / "node.sock"
+        settings.setdefault("http", "off")
+        try:
+            return cls.start(config.load(settings, environment={}), scratch=scratch)
+        except BaseException:
+            if scratch is not None:
+                scratch.cleanup()
+            raise
+
+    @classmethod
+    def start(cls, settings: ServeConfig, *, handle_signals: bool = False, scratch: Any = None) -> Node:
+        """Start a service as `serve` does.
+
+        Args:
+            settings: What it runs with.
+            handle_signals: Stop on SIGTERM and SIGINT; for a process that does nothing else.
+            scratch: A folder to remove at the end.
+
+        Raises:
+            InvalidInput: Everything wrong with the settings, or the first address that cannot be had.
+        """
+        _check_backing(settings)
+        plan = plan_from(settings.model, _plan_arguments(settings))
+        if settings.socket == default_socket():
+            _check_owner(settings.socket.parent)
+        service = _core.Service.start(
+            plan,
+            seats=settings.seats,
+            max_requests=settings.max_requests,
+            socket=settings.socket,
+            listen=settings.listen,
+            http=settings.http,
+            handle_signals=handle_signals,
+        )
+        return cls(settings, plan, service, scratch)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, with the ports it got."""
+        return self._service.addresses
+
+    @property
+    def target(self) -> str:
+        """What `Client` takes to reach it."""
+        return f"unix:{self.config.socket}"
+
+    @property
+    def client(self) -> Client:
+        """A client to it, made at the first use and closed with the node."""
+        if self._client is None:
+            from hisparse_svc.client import Client  # noqa: PLC0415 - a node may be driven from outside alone
+
+            self._client = Client(self.target)
+        return self._client
+
+    @property
+    def seats(self) -> int:
+        """Requests that run at once."""
+        return self.plan.seats if self.config.seats is None else self.config.seats
+
+    def description(self) -> dict[str, Any]:
+        """Give what `serve` says when it is ready, as plain data."""
+        return {
+            "model": self.plan.model.name,
+            "backing": self.config.backing,
+            "addresses": self.addresses,
+            "host_pages": self.plan.logical_tokens // self.plan.page_tokens,
+            "seats": self.seats,
+            "max_request_tokens": self.plan.max_request_tokens,
+        }
+
+    def wait(self, longest_s: float | None = None) -> bool:
+        """Wait for its end, and say whether it has ended."""
+        return self._service.wait(longest_s)
+
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Stop: nothing new is granted, calls may finish for a while, and the socket goes."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._service.stop(grace_s)
+        self._service.wait(grace_s + 5.0)
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def __enter__(self) -> Node:
+        """Give the node itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        self.stop()
+
+
+def _plan_arguments(settings: ServeConfig) -> dict[str, Any]:
+    arguments = {
+        "kv_dtype": settings.kv_dtype,
+        "host_pool": settings.host_pool_bytes,
+        "ratio": None if settings.ratio is None else float(settings.ratio),
+        "hot_rows": settings.hot_rows,
+        "gpu": settings.gpu,
+        "kv_bytes": settings.kv_bytes,
+        "tp": settings.tp,
+    }
+    if settings.host_pool_bytes == "auto":
+        arguments["host_pool"] = _auto_pool(settings.assume_memory_bytes)
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _auto_pool(assumed_bytes: int | None) -> int:
+    room = _core.machine(assumed_bytes)["headroom"]
+    if "auto_bytes" not in room:
+        _core.check_host_pool("--host-pool", 1, assumed_bytes)  # raises, and says which limit leaves no room
+    return int(room["auto_bytes"])
+
+
+def _check_backing(settings: ServeConfig) -> None:
+    problems = []
+    if settings.backing == "memory":
+        rule = "is not in this version: the node counts pages, an engine owns their bytes"
+        problems.append(Problem("--backing", "memory", rule, "use --backing none"))
+    if settings.mlock:
+        problems.append(
+            Problem("--mlock", "true", "needs --backing memory, which is not in this version", "leave it out")
+        )
+    if settings.state_dir is not None:
+        rule = "is not in this version: leases end with the process"
+        problems.append(Problem("--state-dir", f'"{settings.state_dir}"', rule, "leave it out"))
+    if problems:
+        raise InvalidInput(problems)
+
+
+def _check_owner(folder: Path) -> None:
+    """Refuse a default folder under /tmp that somebody else has put there before us."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        rule = "is not a folder of yours alone, so others could take the socket's place"
+        raise InvalidInput([Problem("--socket", f'"{folder}"', rule, "name a socket elsewhere with --socket PATH")])

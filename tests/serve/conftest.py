@@ -1,0 +1,100 @@
+"""A real server in a process of its own, as a user starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hisparse_svc import Client
+
+from tests.conftest import Run, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SMALL = ("--host-pool", "1GiB", "--http", "off")
+"""310 pages of GLM-5.2: 19,840 tokens."""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's variables without ours: a test's server must not read the tester's settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
+    return {**kept, "NO_COLOR": "1", **more}
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    process: subprocess.Popen[str]
+    socket: Path
+    ready: str
+    clients: list[Client] = field(default_factory=list)
+
+    @property
+    def target(self) -> str:
+        return f"unix:{self.socket}"
+
+    def client(self, **options: Any) -> Client:
+        self.clients.append(Client(self.target, **options))
+        return self.clients[-1]
+
+    def cli(self, command: str, *arguments: str) -> Run:
+        return run(command, *arguments, "--target", self.target)
+
+    def end(self) -> int:
+        for client in self.clients:
+            client.close()
+        self.process.terminate()
+        return self.process.wait(timeout=20)
+
+
+def start(socket: Path, *flags: str, **variables: str) -> Served:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hisparse_svc", "serve", "--socket", str(socket), *flags],
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    if not ready:
+        _, told = process.communicate(timeout=20)
+        pytest.fail(f"the server did not start: {told}")
+    return Served(process, socket, ready)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts servers, each on `NAME.sock` of the test's own folder, and ends those that still run."""
+    started: list[Served] = []
+
+    def begin(*flags: str, name: str = "node", **variables: str) -> Served:
+        started.append(start(tmp_path / f"{name}.sock", *SMALL, *flags, **variables))
+        return started[-1]
+
+    yield begin
+    for served in started:
+        if served.process.poll() is None:
+            served.end()
+        for pipe in (served.process.stdout, served.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+@pytest.fixture
+def node(serve: Callable[..., Served]) -> Served:
+    """One small server."""
+    return serve()
+
+
+@pytest.fixture
+def client(node: Served) -> Client:
+    """A client to it."""
+    return node.client()

@@ -1,0 +1,121 @@
+"""Starting and stopping: the ready line, signals under load, and a Python that never lets go of the GIL."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from typing import TYPE_CHECKING
+
+import hisparse_svc
+import pytest
+from hisparse_svc import HiSparseError, Node
+
+from tests.serve.conftest import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.serve.conftest import Served
+
+
+def test_the_ready_line_names_socket_and_capacity(serve: Callable[..., Served]) -> None:
+    served = serve("--http", "127.0.0.1:0")
+    assert served.ready.startswith("ready: ")
+    assert str(served.socket) in served.ready
+    info = served.client().server_info()
+    http = next(address for address in info.addresses if address.startswith("http://"))
+    with urllib.request.urlopen(f"{http}/healthz", timeout=5) as answer:
+        assert answer.status == 200
+    with urllib.request.urlopen(f"{http}/metrics", timeout=5) as answer:
+        assert b"hisparse_pages" in answer.read()
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_ends_with_0_and_no_socket(node: Served, kind: signal.Signals) -> None:
+    stop = threading.Event()
+    outcomes: list[str] = []
+
+    def load() -> None:
+        with hisparse_svc.Client(node.target, timeout_s=2) as client:
+            while not stop.is_set():
+                try:
+                    with client.admit(64):
+                        pass
+                except HiSparseError as failure:
+                    outcomes.append(type(failure).__name__)
+                    return
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    node.process.send_signal(kind)
+    assert node.process.wait(timeout=15) == 0
+    stop.set()
+    for thread in threads:
+        thread.join(timeout=10)
+    assert not node.socket.exists()
+    assert set(outcomes) <= {"Draining", "Unreachable", "NoAnswer"}, outcomes
+    assert node.process.stderr is not None
+    assert node.process.stderr.read() == ""
+
+
+HOLD_THE_GIL = """
+import ctypes, sys, threading
+import hisparse_svc
+
+node = hisparse_svc.Node.embedded(socket=sys.argv[1], host_pool="1GiB")
+print("ready", flush=True)
+# PyDLL keeps the GIL during the call: for ten seconds no other Python code of this process runs.
+ctypes.PyDLL(None).usleep(10_000_000)
+"""
+
+
+def test_a_thread_that_holds_the_gil_does_not_stop_answers(tmp_path: Path) -> None:
+    socket = tmp_path / "node.sock"
+    held = subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_GIL, str(socket)], env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert held.stdout is not None
+    try:
+        assert held.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        begun = time.monotonic()
+        with hisparse_svc.Client(f"unix:{socket}", timeout_s=5) as client:
+            for _ in range(50):
+                with client.admit(64):
+                    pass
+        assert time.monotonic() - begun < 5
+        assert held.poll() is None, "the holder must still hold while we are answered"
+    finally:
+        held.kill()
+        held.wait(timeout=10)
+        held.stdout.close()
+
+
+def test_an_embedded_node_serves_its_block_and_leaves_nothing() -> None:
+    with Node.embedded(host_pool="1GiB") as node:
+        socket = node.config.socket
+        assert node.client.get_capacity().pool("host_pages").total == node.description()["host_pages"]
+        assert socket.is_socket()
+    assert not socket.parent.exists()
+    assert node.wait(0)
+
+
+def test_an_embedded_node_says_what_is_wrong_with_its_settings() -> None:
+    with pytest.raises(hisparse_svc.InvalidInput, match="did you mean --host-pool"):
+        Node.embedded(host_pol="1GiB")
+    with pytest.raises(hisparse_svc.InvalidInput) as raised:
+        Node.embedded(host_pool="1XB", hot_rows=-3)
+    assert [problem.field for problem in raised.value.problems] == ["--host-pool", "--hot-rows"]
+
+
+def test_importing_the_package_brings_in_neither_grpc_nor_protobuf() -> None:
+    code = "import sys, hisparse_svc; print([m for m in ('grpc', 'google.protobuf', 'torch') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout == "[]\n"
