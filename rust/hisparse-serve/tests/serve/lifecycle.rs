@@ -49,10 +49,10 @@ async fn a_stop_under_load_answers_every_call_and_leaves_nothing_behind() {
                     }
                     Err(status) => {
                         // Refused with a reason, or the connection went with the server; never a hang or a wrong code.
-                        assert!(
-                            matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown),
-                            "{status:?}"
-                        );
+                        // tonic's client calls a stream that a polite GOAWAY turned away an internal error.
+                        let goodbye = format!("{status:?}").contains("GoAway(b\"\", NO_ERROR, Remote)");
+                        let ended = matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown);
+                        assert!(ended || goodbye, "{status:?}");
                         turned_away += 1;
                     }
                 }
