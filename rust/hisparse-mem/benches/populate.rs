@@ -44,12 +44,14 @@ fn main() {
         "kernel": root.read("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
         "cpu": cpu_model(&root),
         "cpus": cpus,
+        "load": root.read("/proc/loadavg").unwrap_or_default().split(' ').next().unwrap_or_default(),
     });
     println!(
         "{:#}",
         json!({
             "benchmark": "populate",
             "command": format!("cargo bench -p hisparse-mem --bench populate -- {} {rounds}", bytes >> 30),
+            "date": today(),
             "machine": machine,
             "segment_bytes": bytes,
             "rounds_kept": rounds - 1,
@@ -93,6 +95,11 @@ fn measure(backing: Backing, bytes: u64, threads: usize, rounds: u64) -> Value {
         "least": rounded(at(0.0)),
         "most": rounded(at(1.0)),
     })
+}
+
+fn today() -> String {
+    let printed = std::process::Command::new("date").args(["-u", "+%F"]).output().map(|output| output.stdout);
+    String::from_utf8_lossy(&printed.unwrap_or_default()).trim().to_owned()
 }
 
 fn cpu_model(root: &Root) -> String {
