@@ -82,6 +82,10 @@ class Node:
         """
         _check_backing(settings)
         plan = plan_from(settings.model, _plan_arguments(settings))
+        if settings.seats is not None and settings.seats > plan.seats:
+            rule = f"is more than fits: this model, GPU memory and host pool make {plan.seats}"
+            problem = Problem("--seats", str(settings.seats), rule, f"give at most {plan.seats}, or leave it out")
+            raise InvalidInput([problem])
         if settings.socket == default_socket():
             _check_owner(settings.socket.parent)
         service = _core.Service.start(
