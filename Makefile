@@ -59,6 +59,7 @@ bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/planner.py
 	cargo build --quiet --release -p hisparse-serve --example load
 	$(BIN)/python benches/serve_load.py --out benches/results/serve_load.json
+	$(BIN)/python benches/client.py --out benches/results/client.json
 
 check-proto: $(BIN)/.ready
 	cd proto && buf lint
