@@ -132,7 +132,7 @@ FLAGS: dict[str, tuple[list[str], str, str]] = {
     "ratio_text": (["--ratio", "four"], "--ratio", "from 1"),
     "ratio_beyond_the_bound": (["--ratio", "1e9"], "--ratio", "10000"),
     "ratio_and_host_pool": (["--ratio", "4", "--host-pool", "1GiB"], "--ratio", "--host-pool"),
-    "draft_depth_8": (["--mtp", "8"], "--mtp", "7"),
+    "draft_depth_8": (["--mtp", "8"], "--mtp", "4"),
     "draft_depth_negative": (["--mtp", "-1"], "--mtp", "0"),
     "page_size_48": (["--page-size", "48"], "--page-size", "64"),
     "unknown_dtype": (["--kv-dtype", "int4"], "--kv-dtype", "fp8_e4m3"),

@@ -83,6 +83,9 @@ pub const MAX_SEQS: u64 = 1 << 20;
 /// Speculative tokens per step: a verify step of eight query rows is the widest any engine documents.
 pub const MAX_SPECULATIVE_TOKENS: u64 = 7;
 
+/// Speculative tokens per step that this project's own swap-in resolves as one union of query rows.
+pub const MAX_NATIVE_SPECULATIVE_TOKENS: u64 = 4;
+
 /// Draft layers a plan accepts.
 pub const MAX_DRAFT_LAYERS: u64 = 64;
 

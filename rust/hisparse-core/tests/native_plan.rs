@@ -117,7 +117,7 @@ fn a_seat_is_a_hot_buffer_and_a_page() {
 #[test]
 fn speculation_needs_a_top_k_of_hot_rows_for_each_query_row() {
     let model = preset("glm-5.2").unwrap();
-    for (mtp, rows) in [(0, 4_096), (1, 6_144), (3, 10_240), (7, 18_432)] {
+    for (mtp, rows) in [(0, 4_096), (1, 6_144), (3, 10_240), (4, 12_288)] {
         assert_eq!(plan(&model, &json!({"mtp": mtp})).unwrap().hot_rows, rows, "--mtp {mtp}");
     }
     let rules = refused(&model, &json!({"mtp": 3, "hot_rows": 4_096}));

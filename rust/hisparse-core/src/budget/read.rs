@@ -14,8 +14,9 @@ use crate::budget::request::{HostSizing, LayerSpan, PlanRequest};
 use crate::error::Problems;
 use crate::input::{Fields, whole_number};
 use crate::limits::{
-    MAX_CONTEXT_TOKENS, MAX_DRAFT_LAYERS, MAX_HOT_ROWS, MAX_LAYERS, MAX_PLAN_CONTEXTS, MAX_PREFILL_CHUNK_TOKENS,
-    MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SM, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, PAGE_TOKENS,
+    MAX_CONTEXT_TOKENS, MAX_DRAFT_LAYERS, MAX_HOT_ROWS, MAX_LAYERS, MAX_NATIVE_SPECULATIVE_TOKENS, MAX_PLAN_CONTEXTS,
+    MAX_PREFILL_CHUNK_TOKENS, MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SM, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES,
+    PAGE_TOKENS,
 };
 use crate::platform::Engine;
 use crate::ratio::Ratio;
@@ -115,7 +116,7 @@ impl Reader<'_> {
             pp: self.fields.whole("pp", 1, MAX_RANKS).unwrap_or(default.pp),
             ep: self.fields.flag("ep").unwrap_or(default.ep),
             max_seqs: self.fields.whole("max_seqs", 1, MAX_SEQS),
-            mtp: self.fields.whole("mtp", 0, MAX_SPECULATIVE_TOKENS).unwrap_or(default.mtp),
+            mtp: self.fields.whole("mtp", 0, most_speculative_tokens(engine)).unwrap_or(default.mtp),
             draft_layers: self.fields.whole("draft_layers", 0, MAX_DRAFT_LAYERS),
             gpu,
             kv_bytes: self.fields.size("kv_bytes", MIN_KV_BYTES),
@@ -253,6 +254,14 @@ fn most_hot_rows(engine: Engine) -> u64 {
     match engine {
         Engine::Sglang => 2 * MAX_HOT_ROWS,
         Engine::Native | Engine::Vllm => MAX_HOT_ROWS,
+    }
+}
+
+/// Native plans are for this project's own swap-in; vLLM documents deeper drafts, and SGLang's depth is judged late.
+fn most_speculative_tokens(engine: Engine) -> u64 {
+    match engine {
+        Engine::Native => MAX_NATIVE_SPECULATIVE_TOKENS,
+        Engine::Sglang | Engine::Vllm => MAX_SPECULATIVE_TOKENS,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Problem, Problems};
 use crate::hisparse_config::{Against, HisparseConfig};
 use crate::input::nearest;
 use crate::layout::RowLayout;
-use crate::limits::{DEFAULT_TOP_K, DRAFT_TOKENS, MIN_DRAFT_TOP_K, PAGE_TOKENS};
+use crate::limits::{DEFAULT_TOP_K, MAX_NATIVE_SPECULATIVE_TOKENS, MIN_DRAFT_TOP_K, PAGE_TOKENS};
 use crate::model::{Family, Model};
 use crate::platform::{KvDtype, Platform};
 
@@ -195,10 +195,10 @@ impl Native<'_> {
             "speculative_num_steps"
         };
         let value: Value = json!(query_tokens);
-        if !DRAFT_TOKENS.contains(&query_tokens) {
-            let (least, most) = (DRAFT_TOKENS.start(), DRAFT_TOKENS.end());
-            let rule = format!("must verify {least} to {most} tokens at once, the newest included");
-            self.problems.push(Problem::new(flag(key), &value, rule, "use 1 to 3 draft steps"));
+        let most = MAX_NATIVE_SPECULATIVE_TOKENS;
+        if !(2..=most + 1).contains(&query_tokens) {
+            let rule = format!("must verify 2 to {} tokens at once, the newest included", most + 1);
+            self.problems.push(Problem::new(flag(key), &value, rule, format!("use 1 to {most} draft steps")));
         }
         let top_k = top_k.unwrap_or(DEFAULT_TOP_K);
         if top_k < MIN_DRAFT_TOP_K {
