@@ -5,10 +5,12 @@
     <!-- run: COMMAND -->          in README.md and docs/*.md: the block below becomes the command's real output
     docs/cli.md                    flags of every command, from the commands
     docs/budgets.md                layouts, budgets, calculator, backends, presets, limits, from the core
+    tests/golden/plans.json        answers that Rust, Python and the command line must all give
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,8 +20,10 @@ from pathlib import Path
 
 import budget_tables
 import command_reference
+import hisparse_svc
 
 ROOT = Path(__file__).parents[2]
+ANSWERS = ROOT / "tests" / "golden" / "plans.json"
 MARK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n)(\n```console\n.*?\n```\n)?", re.DOTALL)
 WIDTH = "110"
 
@@ -54,11 +58,20 @@ def with_outputs(text: str) -> str:
     return MARK.sub(fill, text)
 
 
+def with_answers(text: str) -> str:
+    """Answer every question of the file that Rust, Python and the command line are held to."""
+    cases = json.loads(text)
+    for case in cases:
+        case["plan"] = hisparse_svc.planner.plan.plan_from(case["model"], case["question"]).to_dict()
+    return json.dumps(cases, indent=1, ensure_ascii=False) + "\n"
+
+
 def documents() -> dict[Path, str]:
     """Give every generated text by its file."""
     texts = {
         ROOT / "docs" / "cli.md": command_reference.text(),
         ROOT / "docs" / "budgets.md": budget_tables.text(ROOT),
+        ANSWERS: with_answers(ANSWERS.read_text(encoding="utf-8")),
     }
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if path not in texts and MARK.search(path.read_text(encoding="utf-8")):

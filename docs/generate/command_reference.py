@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import click
+import hisparse_svc
+from hisparse_svc import _core
 from hisparse_svc.cli.app import COMMANDS, PROGRAM, program
 
 HEAD = """\
@@ -80,27 +82,24 @@ def row(option: click.Option, context: click.Context) -> str:
     return f"| {flag} | {option.help or ''} |"
 
 
+NESTED = {
+    "model": _core.PlanModel,
+    "layout": _core.Layout,
+    "device_bytes": _core.DeviceBytes,
+    "concurrency": _core.Concurrency,
+}
+
+
 def plan_names() -> str:
-    """Describe the JSON of a plan by the classes that carry it."""
-    from hisparse_svc import _core  # noqa: PLC0415 - private, and this is its own documentation
-
+    """Describe the JSON of a plan, in its own order, by the classes that carry it."""
     rows = []
-    nested = {
-        "model": _core.PlanModel,
-        "layout": _core.Layout,
-        "device_bytes": _core.DeviceBytes,
-        "concurrency": _core.Concurrency,
-    }
-    for name in properties(_core.Plan):
+    for name, value in hisparse_svc.plan("glm-5.2").to_dict().items():
         rows.append(f"| `{name}` | {doc(_core.Plan, name)} |")
-        if name in nested:
-            rows += [f"| `{name}.{inner}` | {doc(nested[name], inner)} |" for inner in properties(nested[name])]
+        if name in NESTED:
+            inner = value[0] if isinstance(value, list) else value
+            rows += [f"| `{name}.{field}` | {doc(NESTED[name], field)} |" for field in inner]
+    rows += [f"| `{name}` | {doc(_core.Plan, name)} |" for name in ("sglang", "vllm")]
     return JSON + "\n".join(rows) + "\n"
-
-
-def properties(kind: type) -> list[str]:
-    """List the fields of a class, in their order."""
-    return [name for name, value in vars(kind).items() if type(value).__name__ == "getset_descriptor"]
 
 
 def doc(kind: type, name: str) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import hisparse_svc
 import pytest
 
+from tests.conftest import ROOT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,6 +49,17 @@ def test_plan_answers_the_same_both_ways(cli: Callable[..., Run], name: str, mod
     done = cli("plan", model, *flags(question), "--json")
     assert done.code == 0, done.err
     assert done.document == hisparse_svc.plan(model, **question).to_dict()
+
+
+CASES = json.loads((ROOT / "tests/golden/plans.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['model']} {case['question']}")
+def test_python_and_the_command_line_give_the_answer_that_rust_is_held_to(
+    cli: Callable[..., Run], case: dict[str, Any]
+) -> None:
+    assert hisparse_svc.plan(case["model"], **case["question"]).to_dict() == case["plan"]
+    assert cli("plan", case["model"], *flags(case["question"]), "--json").document == case["plan"]
 
 
 def test_plan_refuses_the_same_both_ways(cli: Callable[..., Run]) -> None:

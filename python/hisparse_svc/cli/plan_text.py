@@ -46,7 +46,8 @@ def show(plan: Plan) -> None:
         screen.print(block)
     if plan.binding:
         limits = [LIMITS.get(name, name) for name in plan.binding]
-        screen.print(f"\nLimited by [bold]{', then '.join(limits)}[/bold].")
+        lead = "Limits, from short contexts to long" if len(limits) > 1 else "Limit"
+        screen.print(f"\n{lead}: [bold]{', '.join(limits)}[/bold].")
     for text in plan.warnings:
         warning(text)
 
@@ -77,6 +78,8 @@ def capacity(plan: Plan) -> Table:
     drawn.add_row("seats", count(plan.seats), f"running requests, {plan.hot_rows:,} hot rows each")
     everywhere = f"{show_size(plan.physical_host_bytes)} over all ranks and replicas"
     drawn.add_row("host pool", show_size(plan.host_bytes), everywhere)
+    if plan.window_tokens is not None:
+        drawn.add_row("window tokens", count(plan.window_tokens), "of the sliding-window pool, all seats together")
     if plan.break_even_tokens is not None:
         drawn.add_row("break-even context", count(plan.break_even_tokens), "tokens; below it a hot buffer loses")
     return drawn

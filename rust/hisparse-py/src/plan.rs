@@ -49,6 +49,8 @@ view!(
         max_req_len: u64 = |plan| plan.max_req_len;
         /// Tokens that per-token side buffers must be sized for.
         side_buffer_tokens: u64 = |plan| plan.side_buffer_tokens;
+        /// Tokens of the sliding-window pool, all seats together, for models that have one.
+        window_tokens: Option<u64> = |plan| plan.window_tokens;
         /// Context below which a hot buffer takes more GPU memory than it saves; none without a host pool.
         break_even_tokens: Option<u64> = |plan| plan.break_even_tokens;
         /// Device memory by use.
