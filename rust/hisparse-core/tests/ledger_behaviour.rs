@@ -163,6 +163,19 @@ fn a_router_cannot_free_pages_under_a_living_engine() {
 }
 
 #[test]
+fn one_engine_cannot_take_a_lease_from_under_another() {
+    let mut node = ledger(10, 3);
+    let (writing, other) = (SessionId(1), SessionId(2));
+    let id = node.admit(&request("r", 640), at(0)).unwrap().lease.id.unwrap();
+    node.commit(id, None, first_epoch(), ROUTER, at(1)).unwrap();
+    node.commit(id, None, first_epoch(), CommitBy::Session(writing), at(1)).unwrap();
+    let taken = node.commit(id, None, first_epoch(), CommitBy::Session(other), at(2));
+    assert!(matches!(taken, Err(Refusal::WrongState { state: LeaseState::Committed, .. })), "{taken:?}");
+    assert_eq!(node.release(id, None, Some(other), at(3)), Ok(Released::Quarantined));
+    assert_eq!(free(&node, Pool::HostPages), 0, "the first engine may still be moving these pages");
+}
+
+#[test]
 fn release_succeeds_twice_and_for_the_unknown_but_not_for_another_tenants() {
     let mut node = ledger(10, 3);
     let id = node.admit(&of_tenant("a", "r", 64), at(0)).unwrap().lease.id.unwrap();

@@ -135,8 +135,11 @@ impl Both {
         let (id, session) = (self.some_lease(), self.random.below(3));
         let by = if session == 0 { CommitBy::Router { ttl: None } } else { CommitBy::Session(SessionId(session)) };
         let answer = self.node.commit(id, None, first_epoch(), by, at(self.now));
-        assert_eq!(answer.err().and_then(|refusal| refusal.reason()), self.dead(id));
-        if self.dead(id).is_none() {
+        let holder = self.model.leases.get(&id).and_then(|lease| lease.holder);
+        let taken = holder.is_some_and(|holder| session != 0 && holder != 0 && holder != session);
+        let refused = self.dead(id).or_else(|| taken.then_some("LEASE_NOT_FOUND"));
+        assert_eq!(answer.err().and_then(|refusal| refusal.reason()), refused);
+        if refused.is_none() {
             let lease = self.model.leases.get_mut(&id).expect("it lives");
             let kept = if session == 0 { lease.holder.is_some() } else { lease.holder == Some(session) };
             if !kept {

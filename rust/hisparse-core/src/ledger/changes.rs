@@ -39,11 +39,13 @@ pub enum Released {
 }
 
 impl Ledger {
-    /// Puts a reservation to use. Repeating it changes nothing; an engine may take over what a router committed.
+    /// Puts a reservation to use. Repeating it changes nothing; an engine may take over what a router committed, but
+    /// never what another session holds: that one may be moving the pages, and a release by the new holder would free
+    /// them under it.
     ///
     /// # Errors
     /// [`Refusal::LeaseNotFound`], [`Refusal::OtherTenant`], [`Refusal::StaleEpoch`], [`Refusal::Malformed`], and
-    /// [`Refusal::WrongState`] after its end.
+    /// [`Refusal::WrongState`] after its end or while another session holds it.
     pub fn commit(
         &mut self,
         id: LeaseId,
@@ -59,8 +61,11 @@ impl Ledger {
         };
         let record = self.record_mut(slot);
         let kept = match (record.holder, holder) {
-            (Some(held), Holder::Session(_)) => held == holder,
-            (Some(_), Holder::Router) => true,
+            (Some(Holder::Session(held)), Holder::Session(asking)) if held != asking => {
+                let remedy = "another session holds it: admit anew, or reclaim it once that session is gone";
+                return Err(Refusal::WrongState { id, state: record.state, remedy });
+            }
+            (Some(held), _) => held == holder || holder == Holder::Router,
             (None, _) => false,
         };
         if !kept {
