@@ -3,6 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 PYTHON ?= python3
+SEEDS ?= 200
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -10,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup build run test check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
+.PHONY: help setup build run test sim check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -72,7 +73,11 @@ proto: $(BIN)/.ready ## Make the Python code of proto/ anew
 proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes must not break
 	cd proto && buf build --exclude-source-info -o hisparse.binpb
 
-check-deep: ## Slow checks (nightly toolchain with miri): undefined behaviour in the memory crate
+sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
+	cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
+
+check-deep: ## Slow checks: 10,000 simulated runs; undefined behaviour in the memory crate (nightly toolchain with miri)
+	$(MAKE) --no-print-directory sim SEEDS=10000
 	RUSTC_ICE=0 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
 		cargo +nightly miri test --quiet --target-dir target/miri -p hisparse-mem
 
