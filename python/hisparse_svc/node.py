@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,15 +89,20 @@ class Node:
             raise InvalidInput([problem])
         if settings.socket == default_socket():
             _check_owner(settings.socket.parent)
-        service = _core.Service.start(
-            plan,
-            seats=settings.seats,
-            max_requests=settings.max_requests,
-            socket=settings.socket,
-            listen=settings.listen,
-            http=settings.http,
-            handle_signals=handle_signals,
-        )
+        try:
+            service = _core.Service.start(
+                plan,
+                seats=settings.seats,
+                max_requests=settings.max_requests,
+                socket=settings.socket,
+                listen=settings.listen,
+                http=settings.http,
+                handle_signals=handle_signals,
+            )
+        except InvalidInput as failure:
+            # The service knows its settings by their names; here they are flags.
+            named = [replace(problem, field=f"--{problem.field.replace('_', '-')}") for problem in failure.problems]
+            raise InvalidInput(named) from None
         return cls(settings, plan, service, scratch)
 
     @property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hisparse_svc import InvalidInput, Lease, LeaseState, _core
+from hisparse_svc import InvalidInput, Lease, LeaseState, Unreachable, _core
 from hisparse_svc.replay.audit import Audit, count_extents
 from hisparse_svc.replay.document import in_process
 from hisparse_svc.replay.options import Options
@@ -136,6 +137,15 @@ def test_real_time_goes_as_fast_as_told_and_gives_everything_back(serve: Callabl
     assert ended == 60
     assert (outcome["overcommit"], outcome["unbalanced"]) == (0, 0)
     assert node.client().list_leases() == []
+
+
+@pytest.mark.parametrize("speed", [math.inf, 5.0])
+def test_a_server_that_dies_ends_the_replay_with_what_to_do(serve: Callable[..., Served], speed: float) -> None:
+    node = serve("--host-pool", "160GiB")
+    trace = load_trace("sample")
+    threading.Timer(1.0 if speed == 5.0 else 0.1, node.process.kill).start()
+    with pytest.raises(Unreachable):
+        live(node, trace, speed)
 
 
 def test_replay_against_a_server_prints_the_same_document(node: Served) -> None:

@@ -11,6 +11,7 @@ With `max` the waiting line is kept here, first come first served, because trace
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import math
 import secrets
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import _core, aio
+from hisparse_svc.errors import HiSparseError
 from hisparse_svc.replay.audit import Audit, count_extents
 from hisparse_svc.rpc.refusals import NeverFits, PoolBusy, QuotaExceeded
 
@@ -67,7 +69,9 @@ async def play(
         else:
             await run.in_time()
     finally:
-        await run.give_back()
+        # What ended the replay early matters more than what then cannot be given back; such leases end by themselves.
+        with contextlib.suppress(HiSparseError):
+            await run.give_back()
     return run.result()
 
 
@@ -146,15 +150,22 @@ class _Run:
     # --- speed X: tasks in real time ---------------------------------------------------------------------------------
 
     async def in_time(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                await self.arrivals(tasks)
+        except* HiSparseError as failures:
+            # The tasks share one connection: the first failure tells what became of it.
+            raise failures.exceptions[0] from None
+
+    async def arrivals(self, tasks: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
-        self.origin_s = loop.time()
-        async with asyncio.TaskGroup() as tasks:
-            for place, (at_ms, *_) in enumerate(self.requests):
-                await asyncio.sleep(max(self.seconds(at_ms) - (loop.time() - self.origin_s), 0))
-                self.sample(at_ms)
-                tasks.create_task(self.one(place))
-                self.arrived += 1
-                self.progress(self.arrived)
+        origin_s = loop.time()
+        for place, (at_ms, *_) in enumerate(self.requests):
+            await asyncio.sleep(max(self.seconds(at_ms) - (loop.time() - origin_s), 0))
+            self.sample(at_ms)
+            tasks.create_task(self.one(place))
+            self.arrived += 1
+            self.progress(self.arrived)
 
     def seconds(self, at_ms: float) -> float:
         return (at_ms - self.requests[0][0]) / 1_000 / self.options.speed
