@@ -49,11 +49,13 @@ pub enum Bug {
     HalfABatchStays,
     /// A lease outlives its end while nobody calls for it.
     ExpiryForgotten,
+    /// An engine commits what another one holds, and its release frees the pages under that one.
+    EngineTakesFromEngine,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::DoubleReleaseFreesTwice,
         Self::DoubleReleaseCountsTwice,
         Self::ExpiryFreesWithoutQuarantine,
@@ -68,6 +70,7 @@ impl Bug {
         Self::RouterFreesUnderEngine,
         Self::HalfABatchStays,
         Self::ExpiryForgotten,
+        Self::EngineTakesFromEngine,
     ];
 
     /// What this fault is made with, where it is a matter of settings.
@@ -89,13 +92,15 @@ pub(crate) struct Planted {
     phantom_seats: u64,
     /// Engines by what they committed last.
     holders: BTreeMap<LeaseId, SessionId>,
+    /// Engines by what they took from others.
+    thieves: BTreeMap<LeaseId, SessionId>,
     last: Option<Seen>,
 }
 
 impl Planted {
     pub(crate) fn new(bug: Bug, inner: Honest) -> Self {
-        let (released, holders) = (BTreeMap::new(), BTreeMap::new());
-        Self { bug, inner, released, phantom_seats: 0, holders, last: None }
+        let (released, holders, thieves) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { bug, inner, released, phantom_seats: 0, holders, thieves, last: None }
     }
 
     fn find(&self, id: LeaseId) -> Option<Lease> {
@@ -132,6 +137,11 @@ impl Planted {
             }
             (Bug::RouterFreesUnderEngine, Ask::Release { id, .. }) if call.session.is_none() => {
                 // The engine's own word is what the ledger would free it for.
+                call.session = self.holders.get(id).copied();
+            }
+            (Bug::EngineTakesFromEngine, Ask::Release { id, .. })
+                if call.session.is_some() && self.thieves.get(id).copied() == call.session =>
+            {
                 call.session = self.holders.get(id).copied();
             }
             _ => {}
@@ -197,6 +207,18 @@ impl Planted {
                         asked: 1,
                         available: 0,
                     }));
+                }
+            }
+            (
+                Bug::EngineTakesFromEngine,
+                Some(Ask::Commit { lease, by: CommitBy::Session(thief) }),
+                Some(answer @ Answer::Refused(Refused::Ledger(Refusal::WrongState { .. }))),
+            ) => {
+                if let Ok(lease) = self.inner.ledger.get(lease.id, None)
+                    && let (Some(id), LeaseState::Committed) = (lease.id, lease.state)
+                {
+                    self.thieves.insert(id, *thief);
+                    *answer = Answer::Lease(lease);
                 }
             }
             (Bug::HalfABatchStays, Some(Ask::AdmitAll(requests)), Some(Answer::Refused(_))) => {

@@ -6,23 +6,26 @@
 //! Nothing in here looks at a real clock or a real thread, and everything drawn comes from the seed: the same seed is
 //! the same run, event for event.
 
+mod chaos;
+mod network;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 
 use hisparse_core::env::Moment;
-use hisparse_core::ledger::{Epoch, SessionId};
+use hisparse_core::ledger::SessionId;
 
+use self::chaos::{Fault, make_node};
 use crate::actors::engine::Engine;
 use crate::actors::router::Router;
-use crate::actors::{Handover, Out, Wake};
+use crate::actors::{Handover, Wake};
 use crate::audit::{Auditor, Finding, Step, Terms};
 use crate::call::{Answer, Call, CallId, Input, Who};
 use crate::clock::NodeClock;
 use crate::dice::Dice;
 use crate::faults::Faults;
 use crate::history::History;
-use crate::node::honest::Honest;
-use crate::node::planted::{Bug, Planted};
+use crate::node::planted::Bug;
 use crate::node::{Node, Seen};
 use crate::setup::Setup;
 use crate::watcher::Watcher;
@@ -39,14 +42,7 @@ enum Event {
     Wake { who: Who, life: u64, wake: Wake },
     Tick,
     EndScrub { node_life: u64 },
-    NodeDies,
-    NodeStarts,
-    NodePauses,
-    ClockSteps,
-    EngineDies(usize),
-    EngineStarts(usize),
-    SessionLost { session: SessionId, node_life: u64 },
-    RouterDies(usize),
+    Fault(Fault),
     WatcherReads(usize),
 }
 
@@ -134,35 +130,13 @@ impl World {
         for place in 0..self.setup.engines {
             self.next_session += 1;
             self.engines.push((0, Engine::new(SessionId(self.next_session), None), false));
-            self.after(0, Event::EngineStarts(place));
+            self.after(0, Event::Fault(Fault::EngineStarts(place)));
         }
         for place in 0..self.watchers.len() {
             self.after(0, Event::WatcherReads(place));
         }
         self.after(TICK_US, Event::Tick);
-        let f = self.faults;
-        self.recur(f.node_dies_every_ms, |_| Event::NodeDies);
-        self.recur(f.node_pauses_every_ms, |_| Event::NodePauses);
-        self.recur(f.clock_steps_every_ms, |_| Event::ClockSteps);
-        let (engines, routers) = (self.setup.engines as u64, self.setup.routers as u64);
-        self.recur(f.engine_dies_every_ms, |dice| Event::EngineDies(place_of(dice, engines)));
-        self.recur(f.router_dies_every_ms, |dice| Event::RouterDies(place_of(dice, routers)));
-    }
-
-    /// Faults of one kind, spread over the busy time. No two are closer than half their mean distance.
-    fn recur(&mut self, every_ms: u64, event: impl Fn(&mut Dice) -> Event) {
-        if every_ms == 0 {
-            return;
-        }
-        let mut at = 0;
-        loop {
-            at += self.chaos.within(every_ms / 2..=every_ms * 3 / 2) * MS;
-            if at > self.setup.busy_us {
-                break;
-            }
-            let event = event(&mut self.chaos);
-            self.after(at, event);
-        }
+        self.plan_faults();
     }
 
     fn after(&mut self, delay_us: u64, event: Event) {
@@ -226,50 +200,7 @@ impl World {
             Event::EndScrub { node_life } if node_life == self.node_life && self.node.is_some() => {
                 self.step(&Input::EndScrub)?;
             }
-            Event::NodeDies => {
-                self.node = None;
-                self.node_life += 1;
-                let down = self.chaos.within(100..=5_000) * MS;
-                self.after(down, Event::NodeStarts);
-                // Every session dies with it, and is told at once.
-                for place in 0..self.engines.len() {
-                    self.engines[place].2 = false;
-                    let back = down + self.chaos.within(1..=500) * MS;
-                    self.after(back, Event::EngineStarts(place));
-                }
-            }
-            Event::NodeStarts => self.node_starts()?,
-            Event::NodePauses => {
-                let pause = self.chaos.within(1..=self.faults.pause_ms.max(1)) * MS;
-                self.paused_until_us = self.paused_until_us.max(self.at_us + pause);
-            }
-            Event::ClockSteps => {
-                let step = self.chaos.within(1..=self.faults.clock_step_ms.max(1)) * MS;
-                let step = i64::try_from(step).unwrap_or(0);
-                self.clock.step(if self.chaos.chance(500) { step } else { -step });
-            }
-            Event::EngineDies(place) => {
-                if self.engines.get(place).is_some_and(|(.., lives)| *lives) {
-                    let notice = self.chaos.within(0..=self.faults.death_noticed_after_ms) * MS;
-                    self.close_engine(place, notice);
-                    let back = self.chaos.within(50..=5_000) * MS;
-                    self.after(back, Event::EngineStarts(place));
-                }
-            }
-            Event::EngineStarts(place) => self.engine_starts(place)?,
-            Event::SessionLost { session, node_life } if node_life == self.node_life && self.node.is_some() => {
-                self.step(&Input::SessionLost(session))?;
-            }
-            Event::RouterDies(place) => {
-                let life = self.routers[place].0 + 1;
-                self.routers[place] = (life, Router::new(place, life, self.setup.busy_us));
-                let gone: Vec<CallId> =
-                    self.callers.iter().filter(|(_, (who, _))| *who == Who::Router(place)).map(|(id, _)| *id).collect();
-                for call in gone {
-                    self.cancel(call)?;
-                }
-                self.with_actor(Who::Router(place), |_, out| Router::begin(out));
-            }
+            Event::Fault(fault) => self.strike(fault)?,
             Event::WatcherReads(place) => {
                 if self.node.is_some() {
                     self.watchers[place].read(&self.seen.capacity)?;
@@ -277,53 +208,9 @@ impl World {
                 let rest = self.chaos.within(0..=self.faults.watcher_rests_ms) * MS + 50 * MS;
                 self.after(rest, Event::WatcherReads(place));
             }
-            Event::EndScrub { .. } | Event::SessionLost { .. } => {}
+            Event::EndScrub { .. } => {}
         }
         Ok(())
-    }
-
-    fn node_starts(&mut self) -> Result<(), Finding> {
-        if self.node.is_some() {
-            return Ok(());
-        }
-        self.epoch += self.chaos.within(1..=3);
-        let node = make_node(self.seed, self.epoch, &self.setup, self.bug);
-        self.seen = node.seen();
-        self.node = Some(node);
-        self.node_life += 1;
-        self.start_clock();
-        self.number += 1;
-        self.history.restarted(self.epoch, self.number);
-        if self.audited { self.auditor.restarted(self.seen.clone()) } else { Ok(()) }
-    }
-
-    fn start_clock(&mut self) {
-        let ppm = i64::try_from(self.chaos.within(0..=self.faults.clock_drift_ppm)).unwrap_or(0);
-        self.clock = NodeClock::start(self.at_us, if self.chaos.chance(500) { ppm } else { -ppm });
-    }
-
-    fn engine_starts(&mut self, place: usize) -> Result<(), Finding> {
-        if self.engines[place].2 || self.node.is_none() {
-            return Ok(());
-        }
-        let life = self.engines[place].0 + 1;
-        let first = life == 1;
-        self.next_session += 1;
-        let session = SessionId(self.next_session);
-        let engine = Engine::new(session, Some(&self.engines[place].1).filter(|_| !first));
-        self.engines[place] = (life, engine, true);
-        self.step(&Input::Attached(session))?;
-        self.with_actor(Who::Engine(place), |world, out| world.engines[place].1.begin(out));
-        Ok(())
-    }
-
-    fn close_engine(&mut self, place: usize, notice_us: u64) {
-        let Some((_, engine, lives)) = self.engines.get_mut(place).filter(|(.., lives)| *lives) else { return };
-        *lives = false;
-        let breath = u64::try_from(Engine::last_breath().as_micros()).unwrap_or(0);
-        self.auditor.transfers_end(&engine.leases(), self.at_us + breath);
-        let event = Event::SessionLost { session: engine.session, node_life: self.node_life };
-        self.after(notice_us, event);
     }
 
     fn wake(&mut self, who: Who, life: u64, wake: Wake) -> Result<(), Finding> {
@@ -340,94 +227,6 @@ impl World {
             Who::Engine(place) => world.engines[place].1.wake(wake, out),
         });
         Ok(())
-    }
-
-    fn lives(&self, who: Who, life: u64) -> bool {
-        match who {
-            Who::Router(place) => self.routers[place].0 == life,
-            Who::Engine(place) => self.engines[place].0 == life && self.engines[place].2,
-        }
-    }
-
-    /// A call's stream is reset. A waiting call hears of it; what the network still carries does not.
-    fn cancel(&mut self, call: CallId) -> Result<(), Finding> {
-        self.callers.remove(&call);
-        if self.node.as_ref().is_some_and(|node| node.waiting().contains(&call)) {
-            self.step(&Input::Cancel(call))?;
-        }
-        Ok(())
-    }
-
-    /// Lets an actor act, and carries out what it wants.
-    fn with_actor(&mut self, who: Who, act: impl FnOnce(&mut Self, &mut Out<'_>)) {
-        let (setup, faults) = (self.setup.clone(), self.faults);
-        let (mut dice, mut next_call) = (self.work.clone(), self.next_call);
-        let mut out = Out {
-            dice: &mut dice,
-            faults: &faults,
-            setup: &setup,
-            now_us: self.at_us,
-            next_call: &mut next_call,
-            calls: Vec::new(),
-            wakes: Vec::new(),
-            handovers: Vec::new(),
-            transfers: Vec::new(),
-        };
-        act(self, &mut out);
-        let Out { calls, wakes, handovers, transfers, .. } = out;
-        (self.work, self.next_call) = (dice, next_call);
-        let life = match who {
-            Who::Router(place) => self.routers[place].0,
-            Who::Engine(place) => self.engines[place].0,
-        };
-        for (lease, for_us) in transfers {
-            self.auditor.transfer_begins(&lease, self.at_us + for_us);
-        }
-        for call in calls {
-            self.send(&call, who, life);
-        }
-        for (delay, wake) in wakes {
-            self.after(delay, Event::Wake { who, life, wake });
-        }
-        for (engine, handover) in handovers {
-            let delay = self.delay();
-            self.after(delay, Event::Handover { engine, handover });
-        }
-    }
-
-    fn delay(&mut self) -> u64 {
-        let slow = self.chaos.chance(self.faults.slow_per_mille);
-        let usual = self.chaos.within(50..=1_000);
-        if slow { usual + self.chaos.within(0..=self.faults.slow_ms * MS) } else { usual }
-    }
-
-    fn send(&mut self, call: &Call, from: Who, life: u64) {
-        self.number += 1;
-        self.history.sent(call, self.number);
-        self.callers.insert(call.id, (from, life));
-        let copies = 1 + u64::from(self.chaos.chance(self.faults.duplicated_per_mille));
-        for _ in 0..copies {
-            let delay = self.delay();
-            if !self.chaos.chance(self.faults.call_lost_per_mille) {
-                self.after(delay, Event::ToNode { call: call.clone(), from, life });
-            }
-        }
-    }
-
-    /// A call reaches the node's socket. It is looked at when the node is not paused.
-    fn arrive(&mut self, call: Call, from: Who, life: u64) -> Result<(), Finding> {
-        if self.node.is_none() {
-            return Ok(());
-        }
-        if self.at_us < self.paused_until_us {
-            // It keeps its patience: the node counts from when it reads a call.
-            let delay = self.paused_until_us - self.at_us;
-            self.after(delay, Event::ToNode { call, from, life });
-            return Ok(());
-        }
-        let arrived = self.clock.now(self.at_us);
-        self.step(&Input::Call { call, arrived })?;
-        self.scrub()
     }
 
     fn scrub(&mut self) -> Result<(), Finding> {
@@ -477,18 +276,6 @@ impl World {
         Ok(())
     }
 
-    fn deliver(&mut self, to: Who, life: u64, call: CallId, answer: &Answer, said: u64) {
-        if !self.lives(to, life) || self.callers.remove(&call).is_none() {
-            return;
-        }
-        self.number += 1;
-        self.history.answered(call, said, self.number);
-        self.with_actor(to, |world, out| match to {
-            Who::Router(place) => world.routers[place].1.answered(call, answer, out),
-            Who::Engine(place) => world.engines[place].1.answered(call, answer, out),
-        });
-    }
-
     fn note(&mut self, input: &Input, now: Moment, answer: Option<&Answer>, sequence: u64) {
         let (kind, about) = match input {
             Input::Call { call, .. } => (call.ask.kind(), call.id.0),
@@ -512,21 +299,5 @@ impl World {
 
     pub(crate) const fn at_us(&self) -> u64 {
         self.at_us
-    }
-}
-
-fn place_of(dice: &mut Dice, of: u64) -> usize {
-    usize::try_from(dice.below(of)).unwrap_or(0)
-}
-
-fn make_node(seed: u64, epoch: u64, setup: &Setup, bug: Option<Bug>) -> Box<dyn Node> {
-    let config = bug.map_or(setup.config, |bug| bug.settings(setup.config));
-    let epoch = Epoch::new(epoch).expect("a run has few restarts");
-    let mut entropy = Dice::new(seed).fork(100 + epoch.get());
-    let honest =
-        Honest::new(config, epoch, &setup.policies, &mut entropy).expect("setups are drawn within their bounds");
-    match bug {
-        Some(bug) => Box::new(Planted::new(bug, honest)),
-        None => Box::new(honest),
     }
 }
