@@ -31,6 +31,7 @@ fn every_planted_bug_is_found_by_the_rule_it_breaks() {
             Bug::RouterFreesUnderEngine => "only its engine frees at once",
             Bug::HalfABatchStays => "a refusal changes nothing",
             Bug::ExpiryForgotten => "a lease ends at its end",
+            Bug::NewcomersOvertake => "first come, first served",
             Bug::EngineTakesFromEngine => "one engine per lease",
         };
         let found = rules_broken(bug, Judges::All);

@@ -28,6 +28,7 @@ fn no_seed_breaks_a_rule_and_every_kind_of_event_happens() {
         ("confirmed", 1),
         ("reclaimed", 5),
         ("transfers", 500),
+        ("waited", 500),
         ("node restarts", 20),
         ("POOL_BUSY", 5_000),
         ("NEVER_FITS", 500),

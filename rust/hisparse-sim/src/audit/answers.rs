@@ -72,7 +72,7 @@ impl Auditor {
                 ensure(right, "a release says what it did", || format!("{was:?} to {now:?}"))
             }
             // For those who wait, things may be done after the look: a grant, pages that begin to be zeroed.
-            (Ask::GetCapacity, Answer::Capacity(capacity)) if self.waiting + step.decided.served.len() == 0 => {
+            (Ask::GetCapacity, Answer::Capacity(capacity)) if self.line.len() + step.decided.served.len() == 0 => {
                 let same = *capacity == step.after.capacity;
                 ensure(same, "capacity is fresh", || format!("{capacity:?} and {:?}", step.after.capacity))
             }
@@ -166,7 +166,7 @@ impl Auditor {
     /// Busy has to be true: of the pool that is named, less is left than was asked.
     fn check_busy(&self, request: &AdmitRequest, pool: Pool, step: &Step<'_>) -> Checked {
         // Who waits is ahead of a newcomer, room or not; and of pages a tenant may be kept from others' leavings.
-        let told_by_the_queue = !step.decided.served.is_empty() || self.waiting + step.waiting > 0;
+        let told_by_the_queue = !step.decided.served.is_empty() || self.line.len() + step.waiting.len() > 0;
         let pages_are_plain = request.prefix_hashes.is_empty() && (self.terms.tenants == 1 || !self.isolated());
         if told_by_the_queue || (pool == Pool::HostPages && !pages_are_plain) {
             return Ok(());

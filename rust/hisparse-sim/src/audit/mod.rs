@@ -7,6 +7,7 @@
 //!           ├─► pages     one owner per page, no bytes to another tenant, no grant under a transfer
 //!           ├─► pools     the conservation law, against sums of its own
 //!           ├─► answers   what was accepted had to be, and what was refused too
+//!           ├─► turns     who waits longest is served first
 //!           └─► sequence  equal numbers mean equal states
 //! ```
 //! It uses the ledger's messages and none of its bookkeeping.
@@ -16,6 +17,7 @@ mod demand;
 mod leases;
 mod pages;
 mod pools;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +30,8 @@ use hisparse_core::pages::Isolation;
 use serde::Serialize;
 
 use self::pages::PageBooks;
-use crate::call::{Answer, Ask, Call, Input};
+use self::turns::Waiter;
+use crate::call::{Answer, Ask, Call, CallId, Input};
 use crate::linear::check::digest;
 use crate::node::{Decided, Seen};
 
@@ -66,7 +69,7 @@ pub(crate) struct Step<'a> {
     /// By everyone's.
     pub(crate) at_us: u64,
     /// Calls that wait after it.
-    pub(crate) waiting: usize,
+    pub(crate) waiting: &'a [CallId],
 }
 
 impl Step<'_> {
@@ -112,8 +115,9 @@ pub(crate) struct Auditor {
     ended: BTreeSet<LeaseId>,
     last_id: Option<LeaseId>,
     attached: BTreeSet<SessionId>,
-    /// Calls that waited before this step.
-    waiting: usize,
+    /// Calls that waited before this step, in order of arrival.
+    line: Vec<Waiter>,
+    arrivals: u64,
     pages: PageBooks,
     /// What the node showed at each number.
     shown: BTreeMap<(Epoch, u64), u64>,
@@ -133,7 +137,8 @@ impl Auditor {
             ended: BTreeSet::new(),
             last_id: None,
             attached: BTreeSet::new(),
-            waiting: 0,
+            line: Vec::new(),
+            arrivals: 0,
             pages,
             shown: BTreeMap::new(),
             counts: BTreeMap::new(),
@@ -154,7 +159,7 @@ impl Auditor {
         self.keepers.clear();
         self.requests.clear();
         self.attached.clear();
-        self.waiting = 0;
+        self.line.clear();
         self.pages = PageBooks::new(self.terms.config.capacity.host_pages.get());
         self.before = first;
         self.count("node restarts");
@@ -195,6 +200,7 @@ impl Auditor {
         self.check_pages(step, &is)?;
         self.check_pools(step)?;
         self.check_sequence(step)?;
+        self.check_turns(step)?;
 
         self.ended.extend(self.leases.keys().filter(|id| !is.contains_key(id)));
         self.last_id = self.last_id.max(is.keys().next_back().copied());
@@ -202,7 +208,6 @@ impl Auditor {
         self.keepers.retain(|id, _| self.leases.contains_key(id));
         self.requests.retain(|id, _| self.leases.contains_key(id));
         self.before = step.after.clone();
-        self.waiting = step.waiting;
         Ok(())
     }
 

@@ -51,11 +51,13 @@ pub enum Bug {
     ExpiryForgotten,
     /// An engine commits what another one holds, and its release frees the pages under that one.
     EngineTakesFromEngine,
+    /// A newcomer that fits is granted past those who wait, so that a long request starves.
+    NewcomersOvertake,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::DoubleReleaseFreesTwice,
         Self::DoubleReleaseCountsTwice,
         Self::ExpiryFreesWithoutQuarantine,
@@ -71,6 +73,7 @@ impl Bug {
         Self::HalfABatchStays,
         Self::ExpiryForgotten,
         Self::EngineTakesFromEngine,
+        Self::NewcomersOvertake,
     ];
 
     /// What this fault is made with, where it is a matter of settings.
@@ -242,6 +245,12 @@ impl Node for Planted {
             && self.find(id).is_some()
         {
             return Decided { answer: Some(Answer::Released(Released::Freed)), ..self.inner.decide(&Input::Time, now) };
+        }
+        if let (Bug::NewcomersOvertake, Input::Call { call, .. }) = (self.bug, &misread)
+            && let Ask::Admit { request, .. } = &call.ask
+            && let Ok(granted) = self.inner.ledger.admit(request, now)
+        {
+            return Decided { answer: Some(Answer::Granted(granted)), ..self.inner.decide(&Input::Time, now) };
         }
         if self.bug == Bug::ExpiryForgotten {
             // Renewed behind everyone's back, so that it never ends.

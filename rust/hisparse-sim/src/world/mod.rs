@@ -247,11 +247,11 @@ impl World {
         let now = self.clock.now(self.at_us);
         let Some(node) = self.node.as_mut() else { return Ok(()) };
         let decided = node.decide(input, now);
-        let (after, waiting) = (node.seen(), node.waiting().len());
+        let (after, waiting) = (node.seen(), node.waiting());
         self.number += 1;
         self.steps += 1;
         self.note(input, now, decided.answer.as_ref(), after.capacity.sequence);
-        let step = Step { input, decided: &decided, after: &after, now, at_us: self.at_us, waiting };
+        let step = Step { input, decided: &decided, after: &after, now, at_us: self.at_us, waiting: &waiting };
         if self.audited {
             self.auditor.witness(&step)?;
         }
