@@ -85,10 +85,12 @@ proptest! {
     fn more_device_memory_never_means_less(index in 0..MODELS.len(), options in options(), more in 0_u64..=1 << 36) {
         let model = preset(MODELS[index]).unwrap();
         let kv_bytes = options["kv_bytes"].as_u64().unwrap();
-        for options in [options.clone(), host_pool(&options, 200 << 30)] {
+        for (by_ratio, options) in [(true, options.clone()), (false, host_pool(&options, 200 << 30))] {
             let Some(small) = plan(&model, &options) else { continue };
             let large = plan(&model, &with(&options, "kv_bytes", json!(kv_bytes + more))).unwrap();
-            prop_assert!(large.device_tokens >= small.device_tokens);
+            // Of an explicit host pool more becomes useful, and its indexer keys may take the place of device rows that
+            // no seat needed; what users get, below, does not fall.
+            prop_assert!(!by_ratio || large.device_tokens >= small.device_tokens);
             prop_assert!(large.logical_tokens >= small.logical_tokens);
             prop_assert!(large.seats >= small.seats);
             for (large, small) in large.concurrency.iter().zip(&small.concurrency) {
