@@ -92,7 +92,10 @@ impl Auditor {
                 let original =
                     self.requests.get(&id).map(|original| AdmitRequest { epoch: request.epoch, ..original.clone() });
                 let same = original.is_none_or(|original| original == *request);
-                let new = step.grants().iter().any(|(_, other)| other.lease.id == Some(id) && !other.repeated);
+                // Who waited may get what this very step granted to another copy of the call, or brought back to life.
+                let granted_now = step.grants().iter().any(|(_, other)| other.lease.id == Some(id) && !other.repeated);
+                let back = matches!(&step.decided.answer, Some(Answer::Reclaimed(all)) if all.iter().any(|l| l.id == Some(id)));
+                let new = granted_now || back;
                 ensure(same && (new || self.living(id, step)), "a repeated request gets its own lease", || {
                     format!("{granted:?}")
                 })?;
