@@ -152,6 +152,9 @@ pub const MAX_TTL: Duration = Duration::from_secs(3_600);
 /// How long pages stay quarantined after an expiry that nobody confirms.
 pub const QUARANTINE_BOUND: Duration = Duration::from_secs(120);
 
+/// Entries of one usage report.
+pub const MAX_USAGE_ENTRIES: usize = 4_096;
+
 /// How long a dead engine's leases wait for its successor.
 pub const RECLAIM_WINDOW: Duration = Duration::from_secs(120);
 

@@ -12,7 +12,7 @@
 //!                             pin (device)         └──► pool ◄── scrub   all segments of one engine group
 //!                                                     attach                a pool's descriptors, to its engine's ranks
 //! ```
-//! This is the only crate with `unsafe`; each block says why it is needed and why it is sound.
+//! This is the only crate with `unsafe`, but for the buffers that the Python binding hands out; each block says why it is needed and why it is sound.
 
 pub mod attach;
 pub mod backing;

@@ -50,6 +50,17 @@ impl Default for Wishes<'_> {
     }
 }
 
+impl Wishes<'_> {
+    /// Kinds of pages to try, best first.
+    fn order(&self, layout: &PoolLayout, machine: &Machine) -> Vec<Backing> {
+        match (self.state_dir, self.backing) {
+            (Some(_), _) => vec![Backing::File],
+            (None, Some(backing)) => vec![backing],
+            (None, None) => Backing::order(machine, layout.segment_bytes()),
+        }
+    }
+}
+
 /// How far populating is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -100,12 +111,8 @@ impl HostPool {
         machine: &Machine,
         report: &(dyn Fn(Progress) + Sync),
     ) -> Result<Self, PoolError> {
-        let total: u64 = layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        let order = match (wishes.state_dir, wishes.backing) {
-            (Some(_), _) => vec![Backing::File],
-            (None, Some(backing)) => vec![backing],
-            (None, None) => Backing::order(machine, layout.segment_bytes()),
-        };
+        let total = total_bytes(&layout);
+        let order = wishes.order(&layout, machine);
         let generation = wishes.state_dir.map(StateDir::new_generation).transpose()?;
         let mut declined = Vec::new();
         let mut refused = None;
@@ -127,6 +134,21 @@ impl HostPool {
         }
         // The order is never empty, so a refusal was noted; an empty one would have nothing to report.
         Err(refused.unwrap_or(PoolError::TooLarge(Problems::new())))
+    }
+
+    /// Whether `machine` has room for `layout` in any kind of pages that is wished for, before anything is tried.
+    ///
+    /// # Errors
+    /// Every limit that is too small for the last kind there is to try, each with how to raise it.
+    pub fn check(layout: &PoolLayout, wishes: &Wishes<'_>, machine: &Machine) -> Result<(), Problems> {
+        let mut refused = Ok(());
+        for backing in wishes.order(layout, machine) {
+            refused = check_room(backing, total_bytes(layout), wishes, machine);
+            if refused.is_ok() {
+                break;
+            }
+        }
+        refused
     }
 
     /// The segments in the layout's order.
@@ -175,6 +197,10 @@ impl PoolMemory for HostPool {
     fn mapping(&self, segment: usize) -> Option<&Mapping> {
         self.segments.get(segment).map(Segment::mapping)
     }
+}
+
+fn total_bytes(layout: &PoolLayout) -> u64 {
+    layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
 }
 
 fn part_of<'m>(view: &WritableView<'m>, range: &Range<u64>) -> Option<WritableView<'m>> {

@@ -7,8 +7,8 @@
 //! cannot be made would kill the process instead. Older kernels get the touch, after the headroom check.
 
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -19,12 +19,14 @@ use crate::map::{Advice, Mapping, PAGE_BYTES};
 const CHUNK_BYTES: u64 = 32 << 20;
 
 /// Who makes the pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Workers {
     /// How many threads.
     pub threads: NonZeroUsize,
     /// CPUs they are kept on, where the memory node is chosen by first touch; empty leaves them free.
     pub cpus: Vec<usize>,
+    /// Once true they give up with `ECANCELED`: a service that is told to stop does not finish a pool first.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Workers {
@@ -36,15 +38,15 @@ impl Workers {
     }
 
     /// This many threads, anywhere.
-    pub const fn free(threads: NonZeroUsize) -> Self {
-        Self { threads, cpus: Vec::new() }
+    pub fn free(threads: NonZeroUsize) -> Self {
+        Self { threads, cpus: Vec::new(), stop: Arc::default() }
     }
 }
 
 /// Makes every page of `mapping`; `made` hears of each chunk's bytes, from any of the threads.
 ///
 /// # Errors
-/// The first failure: `ENOMEM`, or `EFAULT` where a volume or the pool of huge pages ran out. Pages made so far stay
+/// The first failure: `ENOMEM`, `EFAULT` where a volume or the pool of huge pages ran out, `ECANCELED`. Pages made so far stay
 /// until the file is closed.
 pub fn populate(mapping: &Mapping, workers: &Workers, made: &(dyn Fn(u64) + Sync)) -> Result<(), Errno> {
     let total = mapping.len() as u64;
@@ -58,7 +60,8 @@ pub fn populate(mapping: &Mapping, workers: &Workers, made: &(dyn Fn(u64) + Sync
                 return;
             }
             let len = CHUNK_BYTES.min(total - offset);
-            match populate_chunk(mapping, offset, len) {
+            let stopped = workers.stop.load(Ordering::Relaxed);
+            match if stopped { Err(Errno::CANCELED) } else { populate_chunk(mapping, offset, len) } {
                 Ok(()) => made(len),
                 Err(errno) => {
                     if let Ok(mut failed) = failed.lock() {
@@ -106,6 +109,14 @@ fn keep_on(cpus: &[usize]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn workers_that_are_told_to_stop_make_nothing_more() {
+        let mapping = Mapping::heap(PAGE_BYTES).unwrap();
+        let workers = Workers::free(NonZeroUsize::MIN);
+        workers.stop.store(true, Ordering::Relaxed);
+        assert_eq!(populate(&mapping, &workers, &|_| panic!("nothing was made")), Err(Errno::CANCELED));
+    }
 
     #[test]
     fn every_byte_is_reported_once_by_any_number_of_threads() {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use hisparse_core::error::Problem;
 use hisparse_core::limits::MAX_SEGMENT_BYTES;
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
@@ -107,8 +108,13 @@ impl SegmentError {
     }
 }
 
-impl fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl SegmentError {
+    /// The refusal of a pool of `wanted`, which the user named `field`.
+    pub fn problem(&self, field: &str, wanted: Bytes) -> Problem {
+        Problem::new(field, show_size(wanted), self.event(), self.remedy())
+    }
+
+    fn event(&self) -> String {
         let action = match self.step {
             Step::Create => "create",
             Step::Size => "size",
@@ -120,7 +126,13 @@ impl fmt::Display for SegmentError {
             Step::Publish => "name",
         };
         let size = show_size(Bytes::new(self.bytes));
-        write!(f, "cannot {action} a segment of {size} in {}: {}; {}", self.backing, self.errno, self.remedy())
+        format!("cannot {action} a segment of {size} in {}: {}", self.backing, self.errno)
+    }
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.event(), self.remedy())
     }
 }
 
@@ -170,7 +182,7 @@ impl Segment {
             let _refused = mapping.advise(0, bytes, Advice::HugePages);
         }
         let placed = bind::place(&mapping, recipe.placement).map_err(failed(Step::Place))?;
-        let kept = Workers { threads: recipe.workers.threads, cpus: recipe.node_cpus.to_vec() };
+        let kept = Workers { cpus: recipe.node_cpus.to_vec(), ..recipe.workers.clone() };
         let workers = if placed == Placed::ByFirstTouch { &kept } else { recipe.workers };
         populate(&mapping, workers, made).map_err(failed(Step::Populate))?;
         if recipe.lock {

@@ -1,10 +1,33 @@
 //! From what a plan budgets to what a host pool lays out: the same rank, the same bytes.
 
+use serde_json::{Map, Value};
+
+use crate::budget::Plan;
 use crate::budget::rank::Rank;
+use crate::budget::request::PlanRequest;
+use crate::error::Problems;
 use crate::layout::StrideAlign;
-use crate::layout::pool::PoolShape;
+use crate::layout::pool::{PoolLayout, PoolShape};
 use crate::layout::tokens_per_index_row;
+use crate::model::Model;
 use crate::platform::LayerGroups;
+
+/// Lays out the host pool of the rank that `plan` is the answer for; `map` is what was asked then.
+///
+/// # Errors
+/// What the planner would refuse, and a pool too large to be laid out.
+pub fn pool_layout_of_map(
+    model: &Model,
+    map: &Map<String, Value>,
+    plan: &Plan,
+    align: StrideAlign,
+    groups: LayerGroups,
+) -> Result<PoolLayout, Problems> {
+    let request = PlanRequest::read(map);
+    let request = request.1.into_result(request.0)?;
+    let rank = Rank::new(model, &request)?;
+    PoolLayout::new(&rank.pool_shape(plan.logical_tokens / plan.page_tokens.max(1), align, groups))
+}
 
 impl Rank<'_> {
     /// What this rank's host pool holds: `logical_pages` that can be granted, and one more for what must go nowhere.
@@ -29,8 +52,8 @@ impl Rank<'_> {
 mod tests {
     use super::*;
     use crate::budget::device_bytes::host_bytes;
-    use crate::budget::request::{LayerSpan, PlanRequest};
-    use crate::layout::pool::{Content, PoolLayout};
+    use crate::budget::request::LayerSpan;
+    use crate::layout::pool::Content;
     use crate::model::presets;
     use crate::platform::KvDtype;
 
@@ -58,6 +81,17 @@ mod tests {
             }
         }
         assert!(seen > 60, "only {seen} cases were laid out");
+    }
+
+    #[test]
+    fn the_pool_of_a_plan_has_its_pages_and_its_bytes() {
+        let model = presets::preset("glm-5.2").unwrap();
+        let asked = serde_json::json!({"kv_bytes": "20GiB", "host_pool": "1GiB"});
+        let asked = asked.as_object().unwrap();
+        let plan = crate::budget::plan_of_map(Ok(&model), asked).unwrap();
+        let layout = pool_layout_of_map(&model, asked, &plan, StrideAlign::Packed, LayerGroups::Auto).unwrap();
+        assert_eq!(layout.spare_page() * plan.page_tokens, plan.logical_tokens);
+        assert_eq!(layout.payload_bytes(), plan.host_bytes);
     }
 
     #[test]

@@ -85,6 +85,7 @@ impl Ledger {
             tokens: decision.tokens,
             pages: pages_of(decision.demand),
             shared_pages: decision.hits.pages,
+            durable_pages: decision.hits.pages,
             extents: Extents::new(),
             expires_at: None,
         };
@@ -249,6 +250,7 @@ impl Ledger {
         let mut own = Extents::new();
         let taken = self.pages.reserve(tenant, own_pages, room, &mut own);
         debug_assert!(taken, "check_pools has just counted these pages");
+        let durable = shared.pages();
         let mut own_amounts = demand;
         own_amounts[Pool::HostPages] = u64::from(own_pages);
         let ttl = request.ttl.unwrap_or(self.config.uncommitted_ttl);
@@ -268,6 +270,7 @@ impl Ledger {
             shared,
             own,
             published: false,
+            durable,
         });
         Ok(self.view(self.record(slot)))
     }

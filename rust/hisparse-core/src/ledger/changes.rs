@@ -191,6 +191,12 @@ impl Ledger {
                 self.books.shared_one();
             }
         }
+        let record = self.record_mut(slot);
+        if first <= record.durable {
+            let end = u64::from(first) + hashes.len() as u64;
+            // At most the full pages of the lease, which are `u32`.
+            record.durable = record.durable.max(u32::try_from(end).unwrap_or(u32::MAX));
+        }
         if sealed > 0 {
             let record = self.record_mut(slot);
             record.published = true;

@@ -53,6 +53,24 @@ impl Ledger {
         slots.into_iter().map(|slot| self.view(self.record(slot))).collect()
     }
 
+    /// Leases that this session keeps alive, in order of grant.
+    pub fn held_by(&self, session: SessionId) -> Vec<Lease> {
+        let slots = self.slots_of(session, LeaseState::Committed);
+        slots.into_iter().map(|slot| self.view(self.record(slot))).collect()
+    }
+
+    /// Whether this session keeps the lease alive.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseNotFound`]; [`Refusal::WrongState`] where another holds it, or nobody yet.
+    pub fn check_held(&self, id: LeaseId, session: SessionId) -> Result<(), Refusal> {
+        let record = self.record(self.find(id, None)?);
+        if record.state == LeaseState::Committed && record.holder == Some(Holder::Session(session)) {
+            return Ok(());
+        }
+        Err(Refusal::WrongState { id, state: record.state, remedy: "the engine that holds it commits it first" })
+    }
+
     /// No transfer touches this quarantined lease's pages any more: they are free.
     ///
     /// # Errors

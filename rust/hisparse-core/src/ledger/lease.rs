@@ -139,6 +139,8 @@ pub struct Lease {
     pub pages: u32,
     /// Those at its start that come from the prefix index.
     pub shared_pages: u32,
+    /// Those from its start that are durable in host memory: where a successor resumes.
+    pub durable_pages: u32,
     /// Page numbers in token order, the shared ones first. Empty for a validation.
     pub extents: Extents,
     /// When it ends unless committed or renewed; `None` while a session keeps it.

@@ -31,6 +31,8 @@ pub(crate) struct Record {
     pub(super) own: Extents,
     /// Whether any of its own pages was published.
     pub(super) published: bool,
+    /// Pages from the first on that are durable in host memory.
+    pub(super) durable: u32,
 }
 
 impl Record {
@@ -48,6 +50,7 @@ impl Record {
             tokens: self.tokens,
             pages: shared_pages + self.own.pages(),
             shared_pages,
+            durable_pages: self.durable,
             extents,
             expires_at: self.ends,
         }

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use super::MAX_DESCRIPTORS;
-use super::channel::Channel;
 pub use super::channel::ChannelError;
-use super::frame::{Frame, Hello, PROTOCOL, Reason, Role, Welcome};
+use super::channel::{Channel, end};
+use super::frame::{Frame, Hello, PROTOCOL, Reason, Role, Token, Welcome};
 use crate::map::{Access, Mapping};
 use crate::memfd::Identity;
 use crate::rows::PoolMemory;
@@ -60,7 +60,7 @@ pub struct AttachedPool {
     layout: PoolLayout,
     mappings: Vec<Mapping>,
     _files: Vec<OwnedFd>,
-    _session: Channel,
+    session: Channel,
 }
 
 impl AttachedPool {
@@ -89,7 +89,18 @@ impl AttachedPool {
             .map(|(segment, (file, bytes))| map(file, *bytes, access, segment))
             .collect::<Result<Vec<_>, _>>()?;
         channel.send(&Frame::Ready, &[])?;
-        Ok(Self { welcome, role, layout, mappings, _files: files, _session: channel })
+        // From here on the node takes this process's calls for the session's.
+        match channel.receive(0)?.0 {
+            Frame::Open => {}
+            other => return Err(AttachError::Unexpected(format!("{other:?} in place of Open"))),
+        }
+        Ok(Self { welcome, role, layout, mappings, _files: files, session: channel })
+    }
+
+    /// Ends the session now. What is mapped stays mapped until the pool is dropped, and must not be touched any more:
+    /// its pages may soon be another's.
+    pub fn end_session(&self) {
+        end(self.session.as_fd());
     }
 
     /// Generation of the pool.
@@ -100,6 +111,11 @@ impl AttachedPool {
     /// This session's number.
     pub const fn session(&self) -> u64 {
         self.welcome.session
+    }
+
+    /// This session's secret: what a successor of this engine hands to `Reclaim`.
+    pub const fn token(&self) -> Token {
+        self.welcome.token
     }
 
     /// What this rank may do.

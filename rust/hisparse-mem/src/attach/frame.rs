@@ -4,6 +4,8 @@
 //!  "HSP1" │ kind │ body: JSON, or for `Layout` a piece of the layout's text
 //! ```
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The protocol spoken here.
@@ -14,6 +16,9 @@ pub const MAX_FRAME_BYTES: usize = 32 << 10;
 
 /// Longest engine id, in bytes.
 pub const MAX_ENGINE_ID_BYTES: usize = 256;
+
+/// Bytes of a session's secret.
+pub const TOKEN_BYTES: usize = 16;
 
 const MAGIC: &[u8; 4] = b"HSP1";
 const HEAD_BYTES: usize = MAGIC.len() + 1;
@@ -29,6 +34,24 @@ pub enum Role {
     Writer,
     /// Reads rows.
     Reader,
+}
+
+/// The secret by which a successor proves that it takes over from this session. Never shown.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub [u8; TOKEN_BYTES]);
+
+impl Token {
+    /// Whether these bytes are the secret; takes as long for a near miss as for a far one.
+    pub fn is(&self, given: &[u8]) -> bool {
+        given.len() == TOKEN_BYTES && self.0.iter().zip(given).fold(0, |unlike, (a, b)| unlike | (a ^ b)) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
 }
 
 /// An engine's first word.
@@ -55,6 +78,8 @@ pub struct Welcome {
     pub epoch: u64,
     /// This session's number.
     pub session: u64,
+    /// Its secret, for its successor.
+    pub token: Token,
     /// Segments whose descriptors follow.
     pub segments: u32,
     /// Bytes of the layout's text that follow.
@@ -108,6 +133,8 @@ pub enum Frame {
     Descriptors,
     /// Engine: all is mapped.
     Ready,
+    /// Service: the session is open, and the node knows of it.
+    Open,
 }
 
 /// Bytes that are no message.
@@ -141,6 +168,7 @@ impl Frame {
             Self::Layout(piece) => (4, piece.clone()),
             Self::Descriptors => (5, Vec::new()),
             Self::Ready => (6, Vec::new()),
+            Self::Open => (7, Vec::new()),
         };
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(MAGIC);
@@ -163,9 +191,10 @@ impl Frame {
             2 => parse(body).map(Self::Welcome),
             3 => parse(body).map(Self::Refused),
             4 => Ok(Self::Layout(body.to_vec())),
-            5 | 6 if !body.is_empty() => Err(FrameError::Body("a body where there is none".into())),
+            5..=7 if !body.is_empty() => Err(FrameError::Body("a body where there is none".into())),
             5 => Ok(Self::Descriptors),
             6 => Ok(Self::Ready),
+            7 => Ok(Self::Open),
             other => Err(FrameError::Kind(*other)),
         }
     }
@@ -193,7 +222,8 @@ mod tests {
 
     #[test]
     fn every_message_reads_back() {
-        let welcome = Welcome { protocol: 1, epoch: 7, session: 1, segments: 2, layout_bytes: 9 };
+        let welcome =
+            Welcome { protocol: 1, epoch: 7, session: 1, token: Token([7; 16]), segments: 2, layout_bytes: 9 };
         for frame in [
             Frame::Hello(hello()),
             Frame::Welcome(welcome),
@@ -201,6 +231,7 @@ mod tests {
             Frame::Layout(vec![0; LAYOUT_PIECE_BYTES]),
             Frame::Descriptors,
             Frame::Ready,
+            Frame::Open,
         ] {
             assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));
         }
@@ -221,12 +252,22 @@ mod tests {
         assert!(Frame::Layout(vec![0; LAYOUT_PIECE_BYTES + 1]).encode().is_err());
     }
 
+    #[test]
+    fn a_token_is_its_own_bytes_alone_and_shows_none_of_them() {
+        let token = Token([7; TOKEN_BYTES]);
+        assert!(token.is(&[7; TOKEN_BYTES]));
+        let mut near = [7; TOKEN_BYTES];
+        near[15] = 6;
+        assert!(!token.is(&near) && !token.is(&[7; 15]) && !token.is(&[]));
+        assert!(!format!("{token:?}").contains('7'));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 2_000 }, ..ProptestConfig::default() })]
         #[test]
         fn any_bytes_are_a_message_or_an_error(kind: u8, body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = b"HSP1".to_vec();
-            bytes.push(kind % 8);
+            bytes.push(kind % 9);
             bytes.extend_from_slice(&body);
             if let Ok(frame) = Frame::decode(&bytes) {
                 prop_assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));

@@ -3,10 +3,11 @@
 //! ```text
 //!  engine                                   service
 //!    │── Hello {protocols, role, engine} ────►│  peer's uid allowed? same engine? only one writer?
-//!    │◄─ Welcome {protocol, epoch, session} ──│        no ──► Refused {reason, remedy}
+//!    │◄─ Welcome {epoch, session, token} ─────│        no ──► Refused {reason, remedy}
 //!    │◄─ Layout, in pieces ───────────────────│
 //!    │◄─ Descriptors, ≤ 250 a message ────────│  read-write for the writer, reopened read-only for readers
-//!    │── Ready ──────────────────────────────►│  session open
+//!    │── Ready ──────────────────────────────►│  the node is told
+//!    │◄─ Open ────────────────────────────────│  session open
 //!    ⋮                                        ⋮
 //!    │── end of the connection ──────────────►│  session closed, however the engine ended
 //! ```

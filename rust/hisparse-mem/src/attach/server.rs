@@ -21,7 +21,7 @@ use rustix::net::{
 
 use super::MAX_DESCRIPTORS;
 use super::channel::{Channel, ChannelError, end};
-use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, PROTOCOL, Reason, Role, Welcome};
+use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, PROTOCOL, Reason, Role, Token, Welcome};
 use crate::pool::HostPool;
 use crate::rows::PoolMemory;
 use crate::segment::Segment;
@@ -46,10 +46,14 @@ pub struct Session {
     pub uid: u32,
     /// Its process, by the kernel, when it connected.
     pub pid: i32,
+    /// Its secret.
+    pub token: Token,
 }
 
 /// Who hears of sessions. Called from the session's own thread, with no lock held.
 pub trait Watcher: Send + Sync + 'static {
+    /// A secret for a new session, that nobody can guess.
+    fn token(&self) -> Token;
     /// A process has mapped the pool.
     fn opened(&self, session: &Session);
     /// It is gone, however it ended: what it was doing is over.
@@ -280,6 +284,8 @@ fn serve(shared: &Shared, number: u64, channel: &Channel) {
         Err(Greeting::Failed) => return,
     };
     shared.watcher.opened(&session);
+    // A peer that is gone by now is found gone below.
+    let _gone = channel.send(&Frame::Open, &[]);
     // Nothing more is expected: whatever comes, the session is over.
     let _over = channel.set_patience(None).map_err(ChannelError::from).and_then(|()| channel.receive(0));
     // Out of the book first, so that a successor may write when the watcher has been told.
@@ -316,15 +322,16 @@ fn greet(shared: &Shared, number: u64, channel: &Channel) -> Result<Session, Gre
         return Err(ChannelError::Broken("something else than a greeting".into()).into());
     };
     shared.admit(number, &hello).map_err(Greeting::Refused)?;
-    send_pool(shared, number, channel, hello.role)?;
+    let token = shared.watcher.token();
+    send_pool(shared, (number, token), channel, hello.role)?;
     channel.set_patience(Some(MAPPING_PATIENCE))?;
     match channel.receive(0)?.0 {
-        Frame::Ready => Ok(Session { number, hello, uid, pid: peer.pid.as_raw_nonzero().get() }),
+        Frame::Ready => Ok(Session { number, hello, uid, pid: peer.pid.as_raw_nonzero().get(), token }),
         other => Err(ChannelError::Broken(format!("{other:?} in place of Ready")).into()),
     }
 }
 
-fn send_pool(shared: &Shared, number: u64, channel: &Channel, role: Role) -> Result<(), Greeting> {
+fn send_pool(shared: &Shared, (number, token): (u64, Token), channel: &Channel, role: Role) -> Result<(), Greeting> {
     let unavailable = || Greeting::Refused(Reason::Unavailable);
     let layout = serde_json::to_vec(shared.pool.layout()).map_err(|_| unavailable())?;
     let segments = shared.pool.segments();
@@ -341,6 +348,7 @@ fn send_pool(shared: &Shared, number: u64, channel: &Channel, role: Role) -> Res
         protocol: PROTOCOL,
         epoch: shared.terms.epoch,
         session: number,
+        token,
         segments: count(files.len())?,
         layout_bytes: count(layout.len())?,
     };

@@ -12,6 +12,10 @@ use crate::rows::RowError;
 struct Told(Mutex<Sender<(&'static str, Session)>>);
 
 impl Watcher for Told {
+    fn token(&self) -> Token {
+        Token([5; 16])
+    }
+
     fn opened(&self, session: &Session) {
         let _gone = self.0.lock().unwrap().send(("opened", session.clone()));
     }
