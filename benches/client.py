@@ -26,7 +26,7 @@ from hisparse_svc.replay.options import Options
 from hisparse_svc.replay.samples import load_trace
 from serve_load import machine, rss_anon_kib
 
-NODE = ["--host-pool", "160GiB", "--kv-bytes", "20GiB", "--hot-rows", "4096", "--http", "off"]
+NODE = ["--backing", "none", "--host-pool", "160GiB", "--kv-bytes", "20GiB", "--hot-rows", "4096", "--http", "off"]
 PAIRS = 2_000
 
 

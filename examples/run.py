@@ -11,7 +11,7 @@ import sys
 import time
 
 PROGRAM = [sys.executable, "-m", "hisparse_svc"]
-NODE = ["--host-pool", "160GiB", "--kv-bytes", "20GiB", "--hot-rows", "4096"]
+NODE = ["--backing", "none", "--host-pool", "160GiB", "--kv-bytes", "20GiB", "--hot-rows", "4096"]
 DURING_S = 2.0
 """How long after its start the replay is looked at."""
 

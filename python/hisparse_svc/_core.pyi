@@ -3,15 +3,20 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any, final
 
+from typing_extensions import Buffer
+
 from hisparse_svc.errors import Problem
 
 __all__ = [
+    "AttachedPool",
     "Concurrency",
     "DeviceBytes",
+    "Layer",
     "Layout",
     "Model",
     "Plan",
     "PlanModel",
+    "PoolLayout",
     "Preset",
     "Resolved",
     "Service",
@@ -241,15 +246,71 @@ class Resolved:
     def __ne__(self, other: object, /) -> bool: ...
 
 @final
+class AttachedPool:
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def pages(self) -> int: ...
+    @property
+    def session(self) -> int: ...
+    @property
+    def token(self) -> bytes: ...
+    @property
+    def writable(self) -> bool: ...
+    @staticmethod
+    def attach(socket: str | PathLike[str], engine_id: str, *, rank: int, writer: bool) -> AttachedPool: ...
+    def close(self) -> None: ...
+    def layer(self, layer: int, indexer: bool) -> Layer: ...
+    def layers(self, indexer: bool) -> list[int]: ...
+    def read_row(self, layer: int, page: int, row: int) -> bytes: ...
+    def write_row(self, layer: int, page: int, row: int, data: bytes) -> None: ...
+
+@final
+class Layer(Buffer):
+    @property
+    def readonly(self) -> bool: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def strides(self) -> list[int]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack__(self, **options: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+@final
+class PoolLayout:
+    @property
+    def pages(self) -> int: ...
+    @property
+    def segment_bytes(self) -> list[int]: ...
+    @staticmethod
+    def of_plan(
+        arguments: dict[str, Any],
+        model: Model | list[tuple[str, str, str, str]],
+        plan: Plan,
+        *,
+        groups: bool = True,
+    ) -> PoolLayout: ...
+    def to_dict(self) -> dict[str, Any]: ...
+
+@final
 class Service:
     @property
     def addresses(self) -> list[str]: ...
     @property
+    def progress(self) -> tuple[int, int] | None: ...
+    @property
     def ready(self) -> bool: ...
+    @property
+    def stopping(self) -> bool: ...
+    def made(self, timeout_s: float = ...) -> bool: ...
     @staticmethod
     def start(
         plan: Plan,
         *,
+        memory: PoolLayout | None = None,
+        mlock: bool = False,
+        assume_memory_bytes: int | None = None,
         socket: str | PathLike[str] | None = None,
         listen: str | None = None,
         http: str | None = None,

@@ -127,8 +127,8 @@ class ServeConfig:
     backing: str = _setting(
         _word("memory", "none"),
         "memory|none",
-        "memory: this process owns the pool's bytes (not in this version). none: it counts pages, an engine owns them.",
-        "none",
+        "memory: this process owns the pool's bytes and engines attach. none: it counts pages, an engine owns them.",
+        "memory",
     )
     state_dir: Path | None = _setting(_path, "DIR", "Folder where the ledger survives a restart (not in this version).")
     assume_memory_bytes: int | None = _setting(

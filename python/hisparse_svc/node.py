@@ -17,15 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import _core, config
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.planner.plan import plan_from
+from hisparse_svc.planner.models import model_or_problems
 from hisparse_svc.rpc.target import default_socket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hisparse_svc._core import Plan, Service
     from hisparse_svc.client import Client
     from hisparse_svc.config import ServeConfig
 
 __all__ = ["Node"]
+
+LOOK_S = 0.1
+"""Between two looks at how far the pool is."""
 
 STOP_GRACE_S = 5.0
 """How long calls may finish after a stop."""
@@ -70,28 +75,46 @@ class Node:
             raise
 
     @classmethod
-    def start(cls, settings: ServeConfig, *, handle_signals: bool = False, scratch: Any = None) -> Node:
-        """Start a service as `serve` does.
+    def start(
+        cls,
+        settings: ServeConfig,
+        *,
+        handle_signals: bool = False,
+        scratch: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Node:
+        """Start a service as `serve` does, and wait until its pool is made.
+
+        Probes and clients are answered meanwhile; nothing is granted.
 
         Args:
             settings: What it runs with.
             handle_signals: Stop on SIGTERM and SIGINT; for a process that does nothing else.
             scratch: A folder to remove at the end.
+            progress: Told several times a second how many bytes of the pool are made, and of how many.
 
         Raises:
-            InvalidInput: Everything wrong with the settings, or the first address that cannot be had.
+            InvalidInput: Everything wrong with the settings, the first address that cannot be had, or a pool that
+                cannot.
         """
         _check_backing(settings)
-        plan = plan_from(settings.model, _plan_arguments(settings))
+        model, arguments = model_or_problems(settings.model), _plan_arguments(settings)
+        plan = _core.plan(arguments, model)
         if settings.seats is not None and settings.seats > plan.seats:
             rule = f"is more than fits: this model, GPU memory and host pool make {plan.seats}"
             problem = Problem("--seats", str(settings.seats), rule, f"give at most {plan.seats}, or leave it out")
             raise InvalidInput([problem])
         if settings.socket == default_socket():
             _check_owner(settings.socket.parent)
+        memory = None
+        if settings.backing == "memory":
+            memory = _core.PoolLayout.of_plan(arguments, model, plan, groups=settings.layer_groups == "auto")
         try:
             service = _core.Service.start(
                 plan,
+                memory=memory,
+                mlock=settings.mlock,
+                assume_memory_bytes=settings.assume_memory_bytes,
                 seats=settings.seats,
                 max_requests=settings.max_requests,
                 socket=settings.socket,
@@ -100,10 +123,23 @@ class Node:
                 handle_signals=handle_signals,
             )
         except InvalidInput as failure:
-            # The service knows its settings by their names; here they are flags.
-            named = [replace(problem, field=f"--{problem.field.replace('_', '-')}") for problem in failure.problems]
-            raise InvalidInput(named) from None
-        return cls(settings, plan, service, scratch)
+            raise _as_flags(failure) from None
+        node = cls(settings, plan, service, scratch)
+        try:
+            node._make_pool(progress)
+        except BaseException:
+            node.stop(0.0)
+            raise
+        return node
+
+    def _make_pool(self, progress: Callable[[int, int], None] | None) -> None:
+        try:
+            while not self._service.made(LOOK_S):
+                if progress is not None and (seen := self._service.progress) is not None:
+                    progress(*seen)
+        except InvalidInput as failure:
+            if not self._service.stopping:  # told to stop meanwhile: that is no failure
+                raise _as_flags(failure) from None
 
     @property
     def addresses(self) -> list[str]:
@@ -140,6 +176,11 @@ class Node:
             "max_request_tokens": self.plan.max_request_tokens,
         }
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._service.stopping
+
     def wait(self, longest_s: float | None = None) -> bool:
         """Wait for its end, and say whether it has ended."""
         return self._service.wait(longest_s)
@@ -161,6 +202,15 @@ class Node:
     def __exit__(self, *_: object) -> None:
         """Stop it."""
         self.stop()
+
+
+def _as_flags(failure: InvalidInput) -> InvalidInput:
+    """Name settings as flags: the service knows most of them by their bare names."""
+
+    def flag(field: str) -> str:
+        return field if field.startswith("--") else f"--{field.replace('_', '-')}"
+
+    return InvalidInput([replace(problem, field=flag(problem.field)) for problem in failure.problems])
 
 
 def _plan_arguments(settings: ServeConfig) -> dict[str, Any]:
@@ -187,15 +237,10 @@ def _auto_pool(assumed_bytes: int | None) -> int:
 
 def _check_backing(settings: ServeConfig) -> None:
     problems = []
-    if settings.backing == "memory":
-        rule = "is not in this version: the node counts pages, an engine owns their bytes"
-        problems.append(Problem("--backing", "memory", rule, "use --backing none"))
-    if settings.mlock:
-        problems.append(
-            Problem("--mlock", "true", "needs --backing memory, which is not in this version", "leave it out")
-        )
+    if settings.mlock and settings.backing != "memory":
+        problems.append(Problem("--mlock", "true", "needs --backing memory", "use that, or leave it out"))
     if settings.state_dir is not None:
-        rule = "is not in this version: leases end with the process"
+        rule = "is not in this version: leases and pool end with the process"
         problems.append(Problem("--state-dir", f'"{settings.state_dir}"', rule, "leave it out"))
     if problems:
         raise InvalidInput(problems)

@@ -20,6 +20,7 @@ PYTHON_LAYERS = [
     {"planner", "doctor", "rpc"},
     {"client", "aio", "config"},
     {"node", "replay"},
+    {"engine"},
     {"cli"},
     {"__main__"},
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hisparse_svc import config
+from hisparse_svc import _core, config
 from hisparse_svc.cli import options, output
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ def command(file: str | None, as_json: bool, **given: Any) -> None:
 
     Every flag may also be a variable (HISPARSE_HOST_POOL=160GiB) or a key of the file (host_pool = "160GiB"); a flag
     beats a variable, a variable beats the file, and an unknown name is an error. With --json the ready line is one
-    JSON document.
+    JSON document. The pool's memory is made first: probes are answered meanwhile, and the ready line comes after it.
     """
     from hisparse_svc.node import Node  # noqa: PLC0415 - as `output.console`
 
     settings = config.load(given, file=file)
-    with Node.start(settings, handle_signals=True) as node:
-        if as_json:
+    with Node.start(settings, handle_signals=True, progress=Progress()) as node:
+        if node.stopping:
+            pass  # told to before its pool was made: it was never ready
+        elif as_json:
             output.emit_json(node.description())
         else:
             click.echo(ready(node))
@@ -52,6 +55,24 @@ def command(file: str | None, as_json: bool, **given: Any) -> None:
         node.wait()
     if not as_json:
         click.echo("stopped")
+
+
+class Progress:
+    """Tells people on stderr how far the pool is: in place on a terminal, else one line every few seconds."""
+
+    EVERY_S = 3.0
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, made_bytes: int, total_bytes: int) -> None:
+        """Say so, unless it was said a moment ago."""
+        text = f"making the host pool: {_core.show_size(made_bytes)} of {_core.show_size(total_bytes)}"
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{text}", nl=made_bytes == total_bytes, err=True)
+        elif time.monotonic() - self._last >= self.EVERY_S:
+            self._last = time.monotonic()
+            click.echo(text, err=True)
 
 
 def ready(node: Node) -> str:

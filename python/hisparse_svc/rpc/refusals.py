@@ -132,7 +132,7 @@ class Draining(Refused):
 
 
 class Recovering(Refused):
-    """The node has restarted and does not know all its leases yet."""
+    """The node is starting: its pool is still being made, or it does not know all its leases yet."""
 
     remedy = "try again in a moment, or use another node"
 

@@ -1,11 +1,13 @@
 //! `hisparse_svc._core`: registration only. One file per noun; every rule lives in the crates below.
 
 mod arguments;
+mod attached;
 mod convert;
 mod error;
 mod machine;
 mod model;
 mod plan;
+mod pool_layout;
 mod replay;
 mod serve;
 mod size;
@@ -21,11 +23,15 @@ mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
+    use super::attached::{PyAttachedPool, PyLayer};
+    #[pymodule_export]
     use super::machine::{check_host_pool, machine};
     #[pymodule_export]
     use super::model::{PyModel, PyPreset, all_presets};
     #[pymodule_export]
     use super::plan::{PyConcurrency, PyDeviceBytes, PyLayout, PyPlan, PyPlanModel, plan};
+    #[pymodule_export]
+    use super::pool_layout::PyPoolLayout;
     #[pymodule_export]
     use super::replay::{PyTrace, per_request, percentiles, replay_trace};
     #[pymodule_export]

@@ -12,11 +12,13 @@ use std::time::Duration;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::NodeCapacity;
 use hisparse_core::limits::{SERVE_THREADS, STOP_GRACE};
-use hisparse_serve::{Config, NodeConfig, Running, Server};
+use hisparse_core::units::Bytes;
+use hisparse_serve::{Config, MemoryConfig, NodeConfig, Running, Server};
 use pyo3::prelude::*;
 
 use crate::error::OrInvalidInput;
 use crate::plan::PyPlan;
+use crate::pool_layout::PyPoolLayout;
 
 /// A running service. It stops at once when the last reference goes.
 #[pyclass(frozen, module = "hisparse_svc", name = "Service")]
@@ -27,17 +29,21 @@ pub(crate) struct PyService(Running);
 impl PyService {
     /// Bind every address and start answering for a node that was planned so.
     ///
+    /// With a `memory` layout it owns the pool's bytes: it answers at once and grants when they are made, see `made`.
     /// With `handle_signals` SIGTERM and SIGINT stop it, gently at first and at once when repeated; Python's own
     /// handlers are put out of the way first, so call it from the main thread. Raises `InvalidInput`.
     #[staticmethod]
     #[pyo3(signature = (
-        plan, *, socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
+        plan, *, memory = None, mlock = false, assume_memory_bytes = None, socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
         handle_signals = false, stop_grace_s = STOP_GRACE.as_secs_f64()
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only in Python, where each has a name
     fn start(
         py: Python<'_>,
         plan: &Bound<'_, PyPlan>,
+        memory: Option<&Bound<'_, PyPoolLayout>>,
+        mlock: bool,
+        assume_memory_bytes: Option<u64>,
         socket: Option<PathBuf>,
         listen: Option<String>,
         http: Option<String>,
@@ -50,7 +56,12 @@ impl PyService {
         let plan = &plan.get().0;
         let node = NodeConfig::of_plan(plan, NodeCapacity::of_plan(plan, seats, max_requests));
         let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
-        let config = Config { socket, listen, http, threads, handle_signals, stop_grace, ..Config::new(node) };
+        let memory = memory.map(|layout| MemoryConfig {
+            lock: mlock,
+            assume_memory: assume_memory_bytes.map(Bytes::new),
+            ..MemoryConfig::new(layout.get().0.clone())
+        });
+        let config = Config { socket, listen, http, threads, handle_signals, stop_grace, memory, ..Config::new(node) };
         if handle_signals {
             leave_signals_to_rust(py)?;
         }
@@ -67,6 +78,29 @@ impl PyService {
     #[getter]
     fn ready(&self) -> bool {
         self.0.ready()
+    }
+
+    /// Wait until the pool's bytes are made, at most so many seconds. Whether they are; `True` at once where there are
+    /// none to make. Raises `InvalidInput` where they cannot be had: it then grants nothing, stop it.
+    #[pyo3(signature = (timeout_s = 0.0))]
+    fn made(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let longest = seconds("timeout_s", timeout_s).or_invalid_input(py)?;
+        match py.detach(|| self.0.made(longest)) {
+            None => Ok(false),
+            Some(made) => made.map(|()| true).or_invalid_input(py),
+        }
+    }
+
+    /// Bytes of the pool that are made, and all of them; `None` where it owns none.
+    #[getter]
+    fn progress(&self) -> Option<(u64, u64)> {
+        self.0.progress().map(|now| (now.made_bytes, now.total_bytes))
+    }
+
+    /// Whether it was told to stop.
+    #[getter]
+    fn stopping(&self) -> bool {
+        self.0.stopping()
     }
 
     /// Ask it to stop; calls may finish for so many seconds. Asked again, it stops at once. Returns immediately.

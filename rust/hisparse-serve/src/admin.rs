@@ -46,7 +46,7 @@ impl AdminService for Admin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             epoch: node.epoch().get(),
             model: node.config.model.clone(),
-            backing: "none".to_owned(),
+            backing: if node.hosting().is_some() { "memory" } else { "none" }.to_owned(),
             page_tokens: node.config.capacity.page_tokens,
             host_bytes: node.config.budget.as_ref().map_or(0, |plan| plan.host_bytes),
             addresses: node.addresses.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hisparse_core::env::Moment;
-use hisparse_core::ledger::{self, AdmitRequest, CommitBy, Epoch, Granted, LeaseId, Length, Released};
+use hisparse_core::ledger::{self, AdmitRequest, CommitBy, Epoch, Granted, LeaseId, Length, Released, SessionId};
 use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_LEASES, MAX_WAIT};
 use tonic::{Request, Response, Status};
 
@@ -25,6 +25,11 @@ pub(crate) struct Admission {
 impl Admission {
     pub(crate) const fn new(node: Arc<Node>) -> Self {
         Self { node }
+    }
+
+    /// The engine that calls, if one does.
+    fn session<T>(&self, request: &Request<T>) -> Option<SessionId> {
+        self.node.sessions.caller(request).map(|session| SessionId(session.number))
     }
 
     fn shown(&self, lease: &ledger::Lease) -> proto::Lease {
@@ -69,12 +74,17 @@ impl AdmissionService for Admission {
 
     async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<proto::CommitResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let session = self.session(&request);
         let message = request.into_inner();
         let mut reader = Reader::default();
         let ttl = reader.duration("ttl", message.ttl);
         reader.finish(())?;
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
-            let by = CommitBy::Router { ttl };
+            // An engine that names a ttl wants to renew, as a router does.
+            let by = match (session, ttl) {
+                (Some(session), None) => CommitBy::Session(session),
+                _ => CommitBy::Router { ttl },
+            };
             Ok(state.ledger.commit(id, Some(&message.tenant), epoch, by, now)?)
         })?;
         Ok(Response::new(proto::CommitResponse { lease: Some(self.shown(&lease)) }))
@@ -107,13 +117,14 @@ impl AdmissionService for Admission {
         request: Request<proto::ReleaseRequest>,
     ) -> Result<Response<proto::ReleaseResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let session = self.session(&request);
         let message = request.into_inner();
         let name = released_name(&message)?;
         let tenant = message.tenant.as_str();
         let released = self.node.decide(Some(deadline), |state, now| {
             let released = match name {
-                Name::Lease(id) => state.ledger.release(id, Some(tenant), None, now)?,
-                Name::Request(request_id) => state.ledger.release_request(&request_id.into(), tenant, None, now),
+                Name::Lease(id) => state.ledger.release(id, Some(tenant), session, now)?,
+                Name::Request(request_id) => state.ledger.release_request(&request_id.into(), tenant, session, now),
             };
             if released == Released::Freed {
                 state.pace.freed(now);

@@ -16,6 +16,8 @@
 //! | no such lease, or not in that state | `NOT_FOUND` | `LEASE_NOT_FOUND` |
 //! | request id reused | `ALREADY_EXISTS` | `REQUEST_ID_REUSED` |
 //! | past its deadline | `DEADLINE_EXCEEDED` | `DEADLINE` |
+//! | the pool is being made | `UNAVAILABLE` | `RECOVERING` |
+//! | not the engine it says it is | `PERMISSION_DENIED` | (none) |
 //! | a fault of our own | `INTERNAL` | (none) |
 //!
 //! Everything variable in a message is in the details as well, so that no caller parses text.
@@ -36,6 +38,8 @@ use crate::wire::duration_to_proto;
 
 /// Domain of every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "hisparse.v1";
+/// When to try again while the pool is made: pages are made by the gigabyte per second.
+const POOL_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Longest message, in bytes; it travels twice.
 const MAX_MESSAGE_BYTES: usize = 512;
 /// Most fields that one `BadRequest` names.
@@ -56,6 +60,12 @@ pub(crate) enum Refusal {
     Deadline,
     /// The server is stopping.
     Stopping,
+    /// The pool's bytes are not there yet, or not at all.
+    NoPoolYet,
+    /// The caller has no session that writes.
+    NotAttached,
+    /// No session of that engine with that token has ended here.
+    NotPredecessor,
     /// A decision panicked: what the ledger says may be wrong, so nothing more is decided.
     Poisoned,
     /// Something beside the ledger broke off.
@@ -84,7 +94,8 @@ impl Refusal {
                 _ => Code::Internal,
             },
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::Overloaded { .. } | Self::Stopping => Code::Unavailable,
+            Self::Overloaded { .. } | Self::Stopping | Self::NoPoolYet => Code::Unavailable,
+            Self::NotAttached | Self::NotPredecessor => Code::PermissionDenied,
             Self::Deadline => Code::DeadlineExceeded,
             Self::Poisoned | Self::Failed(_) => Code::Internal,
         }
@@ -96,8 +107,9 @@ impl Refusal {
             Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.reason().unwrap_or_default(),
             Self::Overloaded { .. } => "OVERLOADED",
             Self::Stopping => "DRAINING",
+            Self::NoPoolYet => "RECOVERING",
             Self::Deadline => "DEADLINE",
-            Self::Invalid(_) | Self::Poisoned | Self::Failed(_) => "",
+            Self::Invalid(_) | Self::Poisoned | Self::Failed(_) | Self::NotAttached | Self::NotPredecessor => "",
         }
     }
 
@@ -106,6 +118,7 @@ impl Refusal {
         match self {
             Self::Busy { retry, .. } => Some(*retry),
             Self::Overloaded { .. } => Some(MIN_RETRY_DELAY),
+            Self::NoPoolYet => Some(POOL_RETRY_DELAY),
             Self::Stopping | Self::Ledger(ledger::Refusal::Draining) => Some(MAX_RETRY_DELAY),
             _ => None,
         }
@@ -132,6 +145,14 @@ impl Refusal {
             }
             Self::Deadline => "the deadline passed before a decision, and nothing was reserved".into(),
             Self::Stopping => "the server is stopping; use another node".into(),
+            Self::NoPoolYet => "the host pool is still being made: try again when /readyz says so".into(),
+            Self::NotAttached => {
+                "only the process that attached as the engine's writer may call this: attach first, on this machine"
+                    .into()
+            }
+            Self::NotPredecessor => {
+                "no session of this engine with this token has ended here: what it held is gone, admit anew".into()
+            }
             Self::Failed(what) => format!("{what} broke off; please report it with the request"),
             Self::Poisoned => "a decision failed half-way, so nothing more is decided: restart the service".into(),
         };

@@ -3,7 +3,8 @@
 //! ```text
 //!  server ──► listen, accept ──► layers ──► services ──► node ──► hisparse_core::ledger
 //!    │                                        │           │
-//!    └─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
+//!    ├─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
+//!    └─ memory ──► hisparse_mem (the pool's bytes, its attach socket) ──► sessions ──► node
 //!  error: the one place where a refusal becomes a status            env: the one place that reads the clock
 //! ```
 //! No Python in here, and no lock that is held while waiting: see [`node`].
@@ -14,20 +15,24 @@ mod admission;
 mod admit;
 mod budget;
 mod capacity;
+mod engine;
 mod env;
 mod epoch;
 mod error;
 mod http;
 mod layers;
 mod listen;
+mod memory;
 mod metrics;
 mod node;
 mod pace;
 pub mod proto;
 mod server;
 mod services;
+mod sessions;
 mod shutdown;
 mod wire;
 
+pub use memory::{MemoryConfig, attach_beside};
 pub use node::NodeConfig;
 pub use server::{Config, Running, Server};

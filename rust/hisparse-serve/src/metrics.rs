@@ -19,7 +19,7 @@ const BUCKETS_US: [u64; 14] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000, 30_000_000, 120_000_000];
 
 /// How an Admit ended: every pair of the labels `result` and `reason`.
-const OUTCOMES: [(&str, &str); 14] = [
+const OUTCOMES: [(&str, &str); 15] = [
     ("granted", ""),
     ("repeated", ""),
     ("validated", ""),
@@ -28,6 +28,7 @@ const OUTCOMES: [(&str, &str); 14] = [
     ("refused", "QUOTA"),
     ("refused", "STALE_EPOCH"),
     ("refused", "DRAINING"),
+    ("refused", "RECOVERING"),
     ("refused", "OVERLOADED"),
     ("refused", "REQUEST_ID_REUSED"),
     ("refused", "DEADLINE"),
@@ -69,6 +70,8 @@ pub(crate) struct Counters {
     outcomes: [AtomicU64; OUTCOMES.len()],
     buckets: [AtomicU64; BUCKETS_US.len() + 1],
     sum_us: AtomicU64,
+    hit_rows: AtomicU64,
+    miss_rows: AtomicU64,
 }
 
 impl Counters {
@@ -83,11 +86,28 @@ impl Counters {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
+    /// Adds what an engine reports.
+    pub(crate) fn used(&self, usage: &[proto::LeaseUsage]) {
+        for entry in usage {
+            self.hit_rows.fetch_add(entry.hit_rows, Ordering::Relaxed);
+            self.miss_rows.fetch_add(entry.miss_rows, Ordering::Relaxed);
+        }
+    }
+
     fn write(&self, out: &mut Page) {
         out.head("hisparse_admit_total", "counter", "Admit calls by how they ended");
         for ((result, reason), count) in OUTCOMES.iter().zip(&self.outcomes) {
             let count = count.load(Ordering::Relaxed);
             out.line(&format!("hisparse_admit_total{{result=\"{result}\",reason=\"{reason}\"}}"), count);
+        }
+        out.head(
+            "hisparse_swap_in_rows_total",
+            "counter",
+            "rows that the engine reports: in its hot buffers, or copied",
+        );
+        for (result, count) in [("hit", &self.hit_rows), ("miss", &self.miss_rows)] {
+            let series = format!("hisparse_swap_in_rows_total{{layer_group=\"all\",result=\"{result}\"}}");
+            out.line(&series, count.load(Ordering::Relaxed));
         }
         out.head(
             "hisparse_admit_seconds",
@@ -170,6 +190,7 @@ pub(crate) fn page(node: &Node) -> String {
             }
             out.gauge("hisparse_epoch", "generation of the pool", seen.capacity.epoch);
             out.gauge("hisparse_sequence", "changes of the ledger in this epoch", seen.capacity.sequence);
+            out.gauge("hisparse_sessions", "processes that are attached", node.sessions.attached());
             out.gauge("hisparse_waiters", "Admit calls that wait for room", seen.waiters);
             out.gauge("hisparse_draining", "1 while nothing new is granted", u8::from(seen.capacity.draining));
             out.gauge("hisparse_up", "1 while decisions are made", 1);
@@ -207,7 +228,12 @@ mod tests {
 
     #[test]
     fn every_reason_of_an_admit_has_a_series() {
-        for refusal in [Refusal::Deadline, Refusal::Stopping, Refusal::Overloaded { what: "waiters", limit: 1 }] {
+        for refusal in [
+            Refusal::Deadline,
+            Refusal::Stopping,
+            Refusal::NoPoolYet,
+            Refusal::Overloaded { what: "waiters", limit: 1 },
+        ] {
             assert!(OUTCOMES.contains(&Admitted::Refused(&refusal).labels()), "{refusal:?}");
         }
         assert_eq!(Admitted::Refused(&Refusal::Poisoned).labels(), ("failed", ""));

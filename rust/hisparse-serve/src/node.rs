@@ -9,6 +9,7 @@
 //! I/O, never anything that blocks. Room freed by a decision goes to the queue within the same lock, so the next
 //! call sees both.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,13 +21,17 @@ use hisparse_core::error::Problems;
 use hisparse_core::ledger::{
     self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, TenantPolicy, Ticket, WaitQueue,
 };
-use hisparse_core::pages::Isolation;
+use hisparse_core::pages::{Isolation, ScrubJob};
+use hisparse_core::size::show_size;
+use hisparse_core::units::Bytes;
 use tokio::sync::{oneshot, watch};
 
 use crate::env::{MachineClock, MachineEntropy};
 use crate::error::Refusal;
+use crate::memory::Hosting;
 use crate::metrics::Counters;
 use crate::pace::Pace;
+use crate::sessions::Sessions;
 use crate::{proto, wire};
 
 /// Time between two looks at what has ended by itself: an expiry is noticed no later than this.
@@ -73,6 +78,17 @@ pub(crate) struct State {
     /// Leases granted to waiters that have not taken them yet. One that goes away before gives its lease back.
     pub(crate) undelivered: BTreeSet<LeaseId>,
     pub(crate) stopping: bool,
+    pub(crate) pool: PoolBytes,
+}
+
+/// Where the pool's bytes stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PoolBytes {
+    /// There, or an engine's own.
+    Ready,
+    Making,
+    /// They cannot be had.
+    Failed,
 }
 
 /// Everything a scrape or an operator wants at a glance.
@@ -90,6 +106,8 @@ pub(crate) struct Node {
     pub(crate) clock: MachineClock,
     pub(crate) addresses: Vec<String>,
     pub(crate) watches: AtomicUsize,
+    pub(crate) sessions: Sessions,
+    hosting: Option<Hosting>,
     epoch: Epoch,
     state: Mutex<State>,
     /// The ledger's sequence after the last change, for watchers.
@@ -105,6 +123,10 @@ pub(crate) enum Standing {
     Granting,
     Draining,
     Stopping,
+    /// The pool's bytes are being made.
+    Making,
+    /// They cannot be had.
+    Failed,
     /// The ledger found a fault in itself.
     Faulted,
 }
@@ -119,9 +141,11 @@ impl Node {
         clock: MachineClock,
         epoch: Epoch,
         addresses: Vec<String>,
+        hosting: Option<Hosting>,
     ) -> Result<Self, Problems> {
-        // The node counts pages and does not own their bytes, so it zeroes none.
-        let settings = LedgerConfig { isolation: Isolation::Shared, ..LedgerConfig::new(config.capacity) };
+        // A node that counts pages and does not own their bytes zeroes none.
+        let isolation = if hosting.is_some() { Isolation::Scrub } else { Isolation::Shared };
+        let settings = LedgerConfig { isolation, ..LedgerConfig::new(config.capacity) };
         let mut ledger = Ledger::new(settings, epoch, &mut MachineEntropy)?;
         for (tenant, policy) in &config.tenants {
             ledger.set_tenant_policy(tenant, *policy)?;
@@ -133,16 +157,20 @@ impl Node {
             pace: Pace::default(),
             undelivered: BTreeSet::new(),
             stopping: false,
+            pool: if hosting.is_some() { PoolBytes::Making } else { PoolBytes::Ready },
         };
+        let standing = state.standing();
         Ok(Self {
             config,
             clock,
             addresses,
             watches: AtomicUsize::new(0),
+            sessions: Sessions::default(),
+            hosting,
             epoch,
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
-            standing: watch::Sender::new(Standing::Granting),
+            standing: watch::Sender::new(standing),
             counters: Counters::default(),
         })
     }
@@ -166,16 +194,42 @@ impl Node {
     }
 
     /// Why the node grants nothing; `None` while it does.
-    pub(crate) fn not_ready(&self) -> Option<&'static str> {
+    pub(crate) fn not_ready(&self) -> Option<Cow<'static, str>> {
         if self.state.is_poisoned() {
-            return Some("a decision failed half-way: restart the service");
+            return Some("a decision failed half-way: restart the service".into());
         }
         match *self.standing.borrow() {
             Standing::Granting => None,
-            Standing::Draining => Some("draining"),
-            Standing::Stopping => Some("stopping"),
-            Standing::Faulted => Some("the ledger found a fault in itself: dump it, then restart the service"),
+            Standing::Draining => Some("draining".into()),
+            Standing::Stopping => Some("stopping".into()),
+            Standing::Faulted => Some("the ledger found a fault in itself: dump it, then restart the service".into()),
+            Standing::Making => Some(format!("making the host pool: {}", self.progress()).into()),
+            Standing::Failed => Some("the host pool could not be made: see the service's log".into()),
         }
+    }
+
+    /// The pool's bytes, where the node owns them.
+    pub(crate) const fn hosting(&self) -> Option<&Hosting> {
+        self.hosting.as_ref()
+    }
+
+    /// The pool's bytes are there, or cannot be had.
+    pub(crate) fn pool_settled(&self, made: bool) {
+        // A poisoned node stays unready whatever its bytes are.
+        let _ = self.decide(None, |state, _| state.pool = if made { PoolBytes::Ready } else { PoolBytes::Failed });
+    }
+
+    /// How far the pool's bytes are, in words.
+    fn progress(&self) -> String {
+        let shown = |bytes| show_size(Bytes::new(bytes));
+        let progress = self.hosting.as_ref().map(Hosting::progress);
+        progress.map_or_else(String::new, |now| format!("{} of {}", shown(now.made_bytes), shown(now.total_bytes)))
+    }
+
+    /// Pages to zero, at most so many, where there are some.
+    pub(crate) fn next_scrub(&self, most: u32) -> Option<ScrubJob> {
+        // Not a decision: it changes no count, and must not wake itself.
+        self.lock().ok()?.ledger.next_scrub(most)
     }
 
     /// Makes one decision. `deadline`: after it, nothing is touched.
@@ -198,7 +252,11 @@ impl Node {
         state.serve_queue(now, &self.clock);
         let after = state.ledger.sequence();
         let standing = state.standing();
+        let scrub = state.ledger.pages().counts().scrubbing > 0;
         drop(state);
+        if let (true, Some(hosting)) = (scrub, &self.hosting) {
+            hosting.wake();
+        }
         if after != before {
             self.changes.send_if_modified(|last| {
                 let newer = after > *last;
@@ -225,6 +283,9 @@ impl Node {
 
     /// Grants nothing from now on and sends everyone away who waits: the server is stopping.
     pub(crate) fn stop(&self) {
+        if let Some(hosting) = &self.hosting {
+            hosting.stop();
+        }
         // A poisoned node has nothing left to stop.
         let _ = self.decide(None, |state, _| {
             state.stopping = true;
@@ -302,9 +363,13 @@ impl State {
         Refusal::Busy { refusal, waiting, retry: self.pace.retry_delay(waiting), capacity }
     }
 
-    /// Nothing is granted while the server stops.
-    pub(crate) const fn grants_at_all(&self) -> Result<(), Refusal> {
-        if self.stopping { Err(Refusal::Stopping) } else { Ok(()) }
+    /// Nothing is granted while the server stops, nor before the pool's bytes are there.
+    pub(crate) fn grants_at_all(&self) -> Result<(), Refusal> {
+        match self.pool {
+            _ if self.stopping => Err(Refusal::Stopping),
+            PoolBytes::Ready => Ok(()),
+            PoolBytes::Making | PoolBytes::Failed => Err(Refusal::NoPoolYet),
+        }
     }
 
     /// Grants to those who wait what there is for them, and tells them.
@@ -347,11 +412,15 @@ impl State {
         }
     }
 
-    const fn standing(&self) -> Standing {
+    fn standing(&self) -> Standing {
         if self.stopping {
             Standing::Stopping
         } else if self.ledger.fault().is_some() {
             Standing::Faulted
+        } else if self.pool == PoolBytes::Making {
+            Standing::Making
+        } else if self.pool == PoolBytes::Failed {
+            Standing::Failed
         } else if self.ledger.is_draining() {
             Standing::Draining
         } else {

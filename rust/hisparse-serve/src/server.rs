@@ -4,7 +4,7 @@
 //!  Server::start ─► sockets bound ─► runtime, threads ─► Running ── stop(grace) ─► join()
 //!                       └─ Problems: nothing was started, nothing is left behind
 //!
-//!        unix ─┐                    ┌─ Capacity, Admission, Budget, Admin
+//!        unix ─┐                    ┌─ Capacity, Admission, Budget, Admin; Engine on unix, beside the attach socket
 //!   loopback ──┼─► deadline layer ──┤
 //!              │                    └─ health, reflection
 //!        http ─┴─► /healthz /readyz /metrics
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::limits::{MAX_CALLS_PER_CONNECTION, MAX_CONNECTIONS, MAX_SERVE_THREADS, SERVE_THREADS, STOP_GRACE};
+use hisparse_mem::pool::Progress;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -29,7 +30,8 @@ use crate::accept::connections;
 use crate::env::MachineClock;
 use crate::layers::deadline::DeadlineLayer;
 use crate::listen::{self, UnixSocket};
-use crate::node::{Node, NodeConfig};
+use crate::memory::{Host, Hosting, MemoryConfig, Prepared};
+use crate::node::{Node, NodeConfig, Standing};
 use crate::shutdown::{Ask, Ended, Signals, StopSwitch};
 use crate::{epoch, http, services};
 
@@ -63,6 +65,8 @@ pub struct Config {
     pub handle_signals: bool,
     /// How long a signal lets calls finish.
     pub stop_grace: Duration,
+    /// The bytes of the pool; `None` where an engine owns them and the node counts pages alone.
+    pub memory: Option<MemoryConfig>,
 }
 
 impl Config {
@@ -76,6 +80,7 @@ impl Config {
             threads: SERVE_THREADS,
             handle_signals: false,
             stop_grace: STOP_GRACE,
+            memory: None,
         }
     }
 
@@ -98,19 +103,23 @@ impl Config {
 pub struct Server;
 
 impl Server {
-    /// Binds every address and starts answering on threads of its own. When it returns the server is ready.
+    /// Binds every address and starts answering on threads of its own. When it returns the server is ready, or makes
+    /// its pool's pages and is ready when they are there: see [`Running::made`].
     ///
     /// Call it after any fork: threads do not survive one.
     ///
     /// # Errors
     /// Everything wrong with the configuration, or the first address that cannot be had. Nothing is left running.
-    pub fn start(config: Config) -> Result<Running, Problems> {
+    pub fn start(mut config: Config) -> Result<Running, Problems> {
         config.check()?;
         let clock = MachineClock::start();
+        let memory = config.memory.take();
+        let memory = memory.map(|memory| Prepared::new(memory, config.socket.as_deref())).transpose()?;
+        let (prepared, hosting) = memory.unzip();
         let bound = Bound::new(&config)?;
         let epoch_file = config.socket.as_deref().map(epoch::file_beside);
         let epoch = epoch::next(epoch_file.as_deref(), clock.wall_at_origin())?;
-        let node = Arc::new(Node::new(config.node, clock, epoch, bound.addresses.clone())?);
+        let node = Arc::new(Node::new(config.node, clock, epoch, bound.addresses.clone(), hosting)?);
 
         let failed = |error: io::Error| {
             Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
@@ -121,6 +130,7 @@ impl Server {
             .enable_all()
             .build()
             .map_err(failed)?;
+        let host = prepared.map(|prepared| Host::start(Arc::clone(&node), prepared)).transpose().map_err(failed)?;
         let (switch, asked) = StopSwitch::new();
         let (switch, ended) = (Arc::new(switch), Arc::new(Ended::default()));
         let addresses = bound.addresses.clone();
@@ -131,6 +141,7 @@ impl Server {
             let (node, ended) = (Arc::clone(&node), Arc::clone(&ended));
             let work = move || {
                 run(runtime, bound, &node, clock, signals, asked, &begun);
+                drop(host);
                 ended.set();
             };
             std::thread::Builder::new().name("hisparse-main".into()).spawn(work).map_err(failed)?
@@ -163,6 +174,22 @@ impl Running {
     /// Whether it grants.
     pub fn ready(&self) -> bool {
         self.node.not_ready().is_none()
+    }
+
+    /// Waits until the pool's pages are made, at most so long: `None` while they still are being made, and why there
+    /// is no pool where they could not be had. Where the node owns no bytes there is nothing to wait for.
+    pub fn made(&self, longest: Duration) -> Option<Result<(), Problems>> {
+        self.node.hosting().map_or(Some(Ok(())), |hosting| hosting.outcome(longest))
+    }
+
+    /// How far making them is; `None` where the node owns no bytes.
+    pub fn progress(&self) -> Option<Progress> {
+        self.node.hosting().map(Hosting::progress)
+    }
+
+    /// Whether it was told to stop.
+    pub fn stopping(&self) -> bool {
+        *self.node.standing().borrow() == Standing::Stopping
     }
 
     /// Asks it to stop; calls may finish for `grace`. Asked again, it stops at once. Returns immediately.
@@ -224,18 +251,18 @@ impl Bound {
     async fn serve(self, node: Arc<Node>, clock: MachineClock) -> io::Result<Serving> {
         let (stopped, stopping) = watch::channel(false);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let (routes, mut health) = services::routes(&node, &stopping);
+        let services::Served { everywhere, unix: on_unix, mut health } = services::routes(&node, &stopping);
         health.begin().await;
         let mut calls = JoinSet::new();
         let mut unix = self.unix;
         if let Some(listener) = unix.as_mut().and_then(UnixSocket::take_listener) {
             let incoming = connections(UnixListener::from_std(listener)?, Arc::clone(&places));
-            let server = grpc(clock).add_routes(routes.clone());
+            let server = grpc(clock).add_routes(on_unix);
             calls.spawn(server.serve_with_incoming_shutdown(incoming, end_of(stopping.clone())));
         }
         if let Some(listener) = self.tcp {
             let incoming = connections(TcpListener::from_std(listener)?, places);
-            let server = grpc(clock).add_routes(routes);
+            let server = grpc(clock).add_routes(everywhere);
             calls.spawn(server.serve_with_incoming_shutdown(incoming, end_of(stopping)));
         }
         if let Some(listener) = self.http {

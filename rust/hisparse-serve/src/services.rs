@@ -3,6 +3,7 @@
 //! ```text
 //!  standing   ""  readiness  AdmissionService      liveness, the other services
 //!  granting   SERVING                              SERVING
+//!  making     NOT_SERVING                          SERVING      (the pool's pages; also when that failed)
 //!  draining   NOT_SERVING                          SERVING
 //!  stopping   NOT_SERVING, and health watches end  SERVING until the end
 //! ```
@@ -20,12 +21,14 @@ use crate::admin::Admin;
 use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::capacity::Capacity;
+use crate::engine::Engine;
 use crate::node::{Node, Standing};
 use crate::proto;
 use crate::proto::admin_service_server::AdminServiceServer;
 use crate::proto::admission_service_server::AdmissionServiceServer;
 use crate::proto::budget_service_server::BudgetServiceServer;
 use crate::proto::capacity_service_server::CapacityServiceServer;
+use crate::proto::engine_service_server::EngineServiceServer;
 
 /// Names that say whether the node grants; the empty one is the server as a whole.
 const READINESS: [&str; 3] = ["", "readiness", <AdmissionServiceServer<Admission> as NamedService>::NAME];
@@ -37,8 +40,20 @@ const LIVENESS: [&str; 4] = [
     <AdminServiceServer<Admin> as NamedService>::NAME,
 ];
 
-/// Everything that is served. `EngineService` is not among it: it needs the attach socket.
-pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> (Routes, Health) {
+/// What is served, by kind of listener.
+pub(crate) struct Served {
+    /// On every listener.
+    pub(crate) everywhere: Routes,
+    /// On the Unix socket: the same, and `EngineService` where there is a pool to attach to.
+    pub(crate) unix: Routes,
+    pub(crate) health: Health,
+}
+
+/// Served on the Unix socket alone, and only beside the attach socket.
+const ENGINE: &str = <EngineServiceServer<Engine> as NamedService>::NAME;
+
+/// Everything that is served.
+pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> Served {
     macro_rules! bounded {
         ($server:ident, $service:expr) => {
             $server::new($service)
@@ -47,27 +62,43 @@ pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> (Rou
         };
     }
     let (reporter, health) = tonic_health::server::health_reporter();
-    let mut routes = Routes::new(health)
+    let routes = Routes::new(health)
         .add_service(bounded!(CapacityServiceServer, Capacity::new(Arc::clone(node), stopping.clone())))
         .add_service(bounded!(AdmissionServiceServer, Admission::new(Arc::clone(node))))
         .add_service(bounded!(BudgetServiceServer, Budget::new(Arc::clone(node))))
         .add_service(bounded!(AdminServiceServer, Admin::new(Arc::clone(node))));
+    let unix = match node.hosting() {
+        Some(_) => reflected(
+            routes.clone().add_service(bounded!(EngineServiceServer, Engine::new(Arc::clone(node)))),
+            Some(ENGINE),
+        ),
+        None => reflected(routes.clone(), None),
+    };
+    let engine = node.hosting().map(|_| ENGINE);
+    let health = Health { reporter, engine, standing: node.standing(), stopping: stopping.clone() };
+    Served { everywhere: reflected(routes, None), unix, health }
+}
+
+/// These routes with a description of what they serve.
+fn reflected(routes: Routes, engine: Option<&'static str>) -> Routes {
     let reflection = || {
-        let served = READINESS.iter().chain(&LIVENESS).filter(|name| name.starts_with("hisparse."));
+        let served = READINESS.iter().chain(&LIVENESS).chain(&engine).filter(|name| name.starts_with("hisparse."));
         let builder = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .with_service_name("grpc.health.v1.Health");
         served.fold(builder, |builder, name| builder.with_service_name(*name))
     };
-    routes = routes.add_service(reflection().build_v1().expect("the descriptors were compiled with this crate"));
-    routes = routes.add_service(reflection().build_v1alpha().expect("the descriptors were compiled with this crate"));
-    (routes.prepare(), Health { reporter, standing: node.standing(), stopping: stopping.clone() })
+    routes
+        .add_service(reflection().build_v1().expect("the descriptors were compiled with this crate"))
+        .add_service(reflection().build_v1alpha().expect("the descriptors were compiled with this crate"))
+        .prepare()
 }
 
 /// Keeps the health service in step with the node.
 pub(crate) struct Health {
     reporter: HealthReporter,
+    engine: Option<&'static str>,
     standing: watch::Receiver<Standing>,
     stopping: watch::Receiver<bool>,
 }
@@ -75,8 +106,8 @@ pub(crate) struct Health {
 impl Health {
     /// Sets every name as the node stands now. Done before the first connection is accepted.
     pub(crate) async fn begin(&mut self) {
-        for name in LIVENESS {
-            self.reporter.set_service_status(name, ServingStatus::Serving).await;
+        for name in LIVENESS.iter().chain(&self.engine) {
+            self.reporter.set_service_status(*name, ServingStatus::Serving).await;
         }
         self.follow_once().await;
     }
@@ -92,7 +123,7 @@ impl Health {
             self.follow_once().await;
         }
         self.follow_once().await;
-        for name in READINESS.iter().chain(&LIVENESS) {
+        for name in READINESS.iter().chain(&LIVENESS).chain(&self.engine) {
             self.reporter.clear_service_status(name).await;
         }
     }

@@ -8,6 +8,7 @@ mod bad_input;
 mod budget;
 mod health;
 mod lifecycle;
+mod memory;
 mod waiting;
 mod watch;
 

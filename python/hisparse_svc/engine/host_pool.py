@@ -1,0 +1,218 @@
+"""A host pool in an engine's process: layers as arrays over the service's own memory, without a copy.
+
+::
+
+    service ── segments ──┬── writer rank:  arrays that may be written
+      (attach socket)     └── other ranks:  the same bytes, read-only by the kernel
+
+The session is the connection: it ends with `close`, with the block, or with the process, however that dies. From then
+on the engine's leases wait for a successor that knows the token, and are freed when none comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from hisparse_svc import _core
+from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
+from hisparse_svc.node import Node
+from hisparse_svc.rpc.target import resolve
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import numpy as np
+    import torch
+
+__all__ = ["AttachFailed", "HostPool"]
+
+ROLES = ("writer", "reader")
+
+
+class AttachFailed(HiSparseError):
+    """The service shares no pool with this process; the text says why and what to do."""
+
+    exit_code: ClassVar[int] = 3
+
+
+class HostPool:
+    """An attached pool.
+
+    Use it as a context manager. Arrays, tensors and buffers made from it stay mapped after `close`, and are not to be
+    touched any more then: their pages may be another's.
+
+    Example:
+        >>> from hisparse_svc.engine import HostPool
+        >>> with HostPool.embedded(host_pool="256MiB") as pool:
+        ...     pool.write_row(0, page=3, row=63, data=bytes([7]) * 656)
+        ...     memoryview(pool.layer(0))[3, 63, 0]
+        7
+    """
+
+    def __init__(self, attached: _core.AttachedPool, node: Node | None = None) -> None:
+        self._attached = attached
+        self.node = node
+
+    @classmethod
+    def attach(
+        cls,
+        target: str | None = None,
+        *,
+        engine_id: str = "engine",
+        role: Literal["writer", "reader"] = "writer",
+        rank: int = 0,
+    ) -> HostPool:
+        """Map the pool of the service at `target` (`unix:PATH`; by default the one that clients dial).
+
+        Args:
+            target: The service's gRPC socket, on this machine.
+            engine_id: Name of the engine; all its ranks give the same, and so does its successor.
+            role: `writer` for the rank whose GPU backs rows up, one at a time; `reader` for the others.
+            rank: Rank within the engine.
+
+        Raises:
+            InvalidInput: The target is no Unix socket, or an argument is out of range.
+            AttachFailed: Nobody listens there, or the service says no.
+        """
+        found = resolve(target)
+        problems = []
+        if found.socket is None:
+            rule = "must be the service's Unix socket: memory is shared within a machine"
+            problems.append(Problem("target", f'"{found}"', rule, "write unix:PATH"))
+        if role not in ROLES:
+            problems.append(Problem("role", f'"{role}"', "must be writer or reader", "choose one of them"))
+        if not 1 <= len(engine_id.encode()) <= 256:
+            problems.append(Problem("engine_id", f'"{engine_id[:40]}"', "must have 1 to 256 bytes", "shorten it"))
+        if not 0 <= rank < 1 << 32:
+            problems.append(Problem("rank", str(rank), "must be a rank of the engine", "count from 0"))
+        if problems or found.socket is None:
+            raise InvalidInput(problems)
+        try:
+            attached = _core.AttachedPool.attach(found.socket, engine_id, rank=rank, writer=role == "writer")
+        except (ConnectionError, PermissionError) as failure:
+            raise AttachFailed(str(failure)) from None
+        return cls(attached)
+
+    @classmethod
+    def embedded(cls, *, engine_id: str = "engine", **settings: Any) -> HostPool:
+        """Start a node in this process that owns a pool, and attach as its writer; both end with the block.
+
+        Args:
+            engine_id: Name of the engine.
+            settings: Those of `Node.embedded`.
+
+        Raises:
+            InvalidInput: Everything wrong with the settings, or a pool that does not fit here.
+        """
+        node = Node.embedded(**{**settings, "backing": "memory"})
+        try:
+            pool = cls.attach(node.target, engine_id=engine_id)
+        except BaseException:
+            node.stop(0.0)
+            raise
+        pool.node = node
+        return pool
+
+    @property
+    def epoch(self) -> int:
+        """Generation of the pool; leases of another one name other pages."""
+        return self._attached.epoch
+
+    @property
+    def token(self) -> bytes:
+        """The secret by which a successor takes this engine's leases back: for the engine's supervisor to keep."""
+        return self._attached.token
+
+    @property
+    def writable(self) -> bool:
+        """Whether this rank may write."""
+        return self._attached.writable
+
+    @property
+    def pages(self) -> int:
+        """Pages, the last one included, which takes what must go nowhere and is never granted."""
+        return self._attached.pages
+
+    def layers(self) -> list[int]:
+        """Numbers of the layers whose main KV the pool holds."""
+        return self._attached.layers(indexer=False)
+
+    def indexed_layers(self) -> list[int]:
+        """Numbers of the layers whose index keys the pool holds."""
+        return self._attached.layers(indexer=True)
+
+    def layer(self, layer: int) -> _core.Layer:
+        """Give main KV of one layer as a buffer of bytes, (pages, rows, row bytes), for `memoryview` and DLPack.
+
+        Layers that share an index lie side by side, so rows of one layer may lie apart: see `strides`.
+
+        Raises:
+            IndexError: The pool holds no such layer.
+        """
+        return self._attached.layer(layer, indexer=False)
+
+    def keys(self, layer: int) -> _core.Layer:
+        """Give index keys of one layer as a buffer: (pages, page bytes) where a page holds its values, then its scales.
+
+        Raises:
+            IndexError: The pool holds none of it.
+        """
+        return self._attached.layer(layer, indexer=True)
+
+    def array(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Give main KV of one layer as a numpy array over the pool's own bytes; not writable for a reader.
+
+        Raises:
+            IndexError: The pool holds no such layer.
+        """
+        import numpy as np  # noqa: PLC0415 - only where an engine has it
+
+        return np.asarray(self.layer(layer))
+
+    def tensor(self, layer: int) -> torch.Tensor:
+        """Give main KV of one layer as a torch tensor over the pool's own bytes, on the CPU, for the writer.
+
+        Raises:
+            IndexError: The pool holds no such layer.
+            AttachFailed: This rank is a reader: torch has no read-only tensors, and a write would kill the process.
+        """
+        if not self.writable:
+            raise AttachFailed("torch cannot mark a tensor read-only, and this rank is a reader: use array()")
+        import torch  # noqa: PLC0415 - only where an engine has it
+
+        return torch.from_numpy(self.array(layer))
+
+    def read_row(self, layer: int, *, page: int, row: int) -> bytes:
+        """Copy one row of main KV out.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        return self._attached.read_row(layer, page, row)
+
+    def write_row(self, layer: int, *, page: int, row: int, data: bytes) -> None:
+        """Copy one row of main KV in.
+
+        Raises:
+            IndexError: There is no such row.
+            ValueError: `data` is not as long as a row.
+            PermissionError: This rank is a reader.
+        """
+        self._attached.write_row(layer, page, row, data)
+
+    def close(self) -> None:
+        """End the session, and the node that was started for it."""
+        self._attached.close()
+        if self.node is not None:
+            self.node.stop(0.0)
+            self.node = None
+
+    def __enter__(self) -> HostPool:
+        """Give the pool itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()

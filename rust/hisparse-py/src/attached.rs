@@ -1,0 +1,249 @@
+//! A pool of another process, and its layers as buffers that Python, numpy and torch read without a copy.
+//!
+//! ```text
+//!  AttachedPool ◄── Layer ◄── memoryview, ndarray, tensor      each keeps what is left of it alive
+//!     rows of main KV   (pages, rows, row bytes), strided      keys, values first   (pages, page bytes)
+//! ```
+//! `unsafe` is here for one thing, the buffer protocol: raw addresses are handed to Python with what keeps them mapped.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hisparse_core::layout::pool::{Content, LayerView};
+use hisparse_mem::attach::client::{AttachError, AttachedPool};
+use hisparse_mem::attach::frame::Role;
+use hisparse_mem::map::Access;
+use hisparse_mem::rows::{PoolMemory, RowError};
+use pyo3::exceptions::{PyBufferError, PyConnectionError, PyIndexError, PyPermissionError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+/// What an element is, for Python: a byte.
+const FORMAT: &CStr = c"B";
+
+/// An attached pool. The session ends with `close`, or with the last reference to it and to its buffers.
+#[pyclass(frozen, module = "hisparse_svc.engine", name = "AttachedPool")]
+#[derive(Debug)]
+pub(crate) struct PyAttachedPool(Arc<AttachedPool>);
+
+#[pymethods]
+impl PyAttachedPool {
+    /// Attach to the service whose gRPC socket this is. Raises `PermissionError` where it refuses, else
+    /// `ConnectionError`.
+    #[staticmethod]
+    #[pyo3(signature = (socket, engine_id, *, rank, writer))]
+    #[allow(clippy::needless_pass_by_value)] // paths are extracted by value
+    fn attach(py: Python<'_>, socket: PathBuf, engine_id: &str, rank: u32, writer: bool) -> PyResult<Self> {
+        let role = if writer { Role::Writer } else { Role::Reader };
+        let path = hisparse_serve::attach_beside(&socket);
+        let attached = py.detach(|| AttachedPool::attach(&path, engine_id, rank, role));
+        attached.map(|pool| Self(Arc::new(pool))).map_err(|error| match error {
+            AttachError::Refused(_) => PyPermissionError::new_err(error.to_string()),
+            _ => PyConnectionError::new_err(error.to_string()),
+        })
+    }
+
+    /// Generation of the pool.
+    #[getter]
+    fn epoch(&self) -> u64 {
+        self.0.epoch()
+    }
+
+    /// This session's number.
+    #[getter]
+    fn session(&self) -> u64 {
+        self.0.session()
+    }
+
+    /// The secret that a successor of this engine hands to `Reclaim`.
+    #[getter]
+    fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.token().0)
+    }
+
+    /// Whether this rank may write.
+    #[getter]
+    fn writable(&self) -> bool {
+        self.0.role() == Role::Writer
+    }
+
+    /// Pages, the one that takes what must go nowhere included.
+    #[getter]
+    fn pages(&self) -> u64 {
+        self.0.layout().pages()
+    }
+
+    /// Layers that the pool holds main KV (or, of `indexer`, keys) of.
+    fn layers(&self, indexer: bool) -> Vec<usize> {
+        let regions = self.0.layout().regions().iter().filter(|region| region.content == content(indexer));
+        regions.flat_map(|region| region.layers.clone()).collect()
+    }
+
+    /// One layer over all pages. Raises `IndexError` where the pool holds none of it.
+    fn layer(&self, layer: usize, indexer: bool) -> PyResult<PyLayer> {
+        let content = content(indexer);
+        let missing = || PyIndexError::new_err(format!("the pool holds no {content:?} of layer {layer}"));
+        let view = self.0.layout().layer(content, layer).ok_or_else(missing)?;
+        PyLayer::new(Arc::clone(&self.0), view).ok_or_else(missing)
+    }
+
+    /// Copy one row of main KV out. Raises `IndexError`.
+    fn read_row<'py>(&self, py: Python<'py>, layer: usize, page: u64, row: u64) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.0.layout().layer(Content::Main, layer).map_or(0, |view| view.row_bytes);
+        let mut into = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        self.0.read_row(Content::Main, layer, page, row, &mut into).map_err(row_error)?;
+        Ok(PyBytes::new(py, &into))
+    }
+
+    /// Copy one row of main KV in. Raises `IndexError`, `ValueError`, and `PermissionError` for a reader.
+    fn write_row(&self, layer: usize, page: u64, row: u64, data: &[u8]) -> PyResult<()> {
+        self.0.write_row(Content::Main, layer, page, row, data).map_err(row_error)
+    }
+
+    /// End the session. Buffers stay mapped, and are not to be touched any more.
+    fn close(&self) {
+        self.0.end_session();
+    }
+}
+
+fn content(indexer: bool) -> Content {
+    if indexer { Content::Indexer } else { Content::Main }
+}
+
+fn row_error(error: RowError) -> PyErr {
+    match error {
+        RowError::ReadOnly => PyPermissionError::new_err(error.to_string()),
+        RowError::Length { .. } => PyValueError::new_err(error.to_string()),
+        RowError::NoSuchRow { .. } | RowError::OutOfRange(_) => PyIndexError::new_err(error.to_string()),
+    }
+}
+
+/// One layer over all pages, as a buffer of bytes.
+#[pyclass(frozen, module = "hisparse_svc.engine", name = "Layer")]
+#[derive(Debug)]
+pub(crate) struct PyLayer {
+    pool: Arc<AttachedPool>,
+    segment: usize,
+    base: usize,
+    /// Of the dimensions in use.
+    shape: Vec<isize>,
+    strides: Vec<isize>,
+}
+
+impl PyLayer {
+    /// `None` where the layer does not lie within its segment, which no layout that was checked says.
+    fn new(pool: Arc<AttachedPool>, view: LayerView) -> Option<Self> {
+        let whole = |bytes: u64| isize::try_from(bytes).ok();
+        let pages = whole(pool.layout().pages())?;
+        let (shape, strides) = if view.row_pitch_bytes == 0 {
+            (vec![pages, whole(view.page_pitch_bytes)?], vec![whole(view.page_pitch_bytes)?, 1])
+        } else {
+            let shape = vec![pages, whole(view.page_rows)?, whole(view.row_bytes)?];
+            (shape, vec![whole(view.page_pitch_bytes)?, whole(view.row_pitch_bytes)?, 1])
+        };
+        // The last byte that any index reaches must be mapped.
+        let reach = shape.iter().zip(&strides).try_fold(0_isize, |sum, (count, stride)| {
+            sum.checked_add((*count).checked_sub(1).filter(|most| *most >= 0)?.checked_mul(*stride)?)
+        })?;
+        let base = usize::try_from(view.base_bytes).ok()?;
+        let end = base.checked_add(usize::try_from(reach).ok()?)?;
+        (end < pool.mapping(view.segment)?.len()).then_some(Self { pool, segment: view.segment, base, shape, strides })
+    }
+
+    fn writable(&self) -> bool {
+        self.pool.role() == Role::Writer
+            && self.pool.mapping(self.segment).is_some_and(|mapping| mapping.access() == Access::ReadWrite)
+    }
+
+    fn bytes(&self) -> isize {
+        self.shape.iter().product()
+    }
+
+    /// Whether its bytes are one run.
+    fn contiguous(&self) -> bool {
+        let mut run = 1;
+        self.shape.iter().zip(&self.strides).rev().all(|(count, stride)| {
+            let as_run = *stride == run;
+            run *= count;
+            as_run
+        })
+    }
+}
+
+#[pymethods]
+impl PyLayer {
+    /// Counts in each dimension: (pages, rows, row bytes), or (pages, page bytes).
+    #[getter]
+    fn shape(&self) -> Vec<isize> {
+        self.shape.clone()
+    }
+
+    /// Bytes from one to the next in each dimension.
+    #[getter]
+    fn strides(&self) -> Vec<isize> {
+        self.strides.clone()
+    }
+
+    /// Whether it may not be written through.
+    #[getter]
+    fn readonly(&self) -> bool {
+        !self.writable()
+    }
+
+    /// As a `DLPack` capsule, through numpy.
+    #[pyo3(signature = (**options))]
+    fn __dlpack__<'py>(slf: &Bound<'py, Self>, options: Option<&Bound<'py, PyDict>>) -> PyResult<Bound<'py, PyAny>> {
+        let array = slf.py().import("numpy")?.call_method1("asarray", (slf,))?;
+        array.call_method("__dlpack__", (), options)
+    }
+
+    /// The CPU, in `DLPack`'s numbers.
+    #[allow(clippy::unused_self)] // the protocol is a method
+    fn __dlpack_device__(&self) -> (u8, u8) {
+        (1, 0)
+    }
+
+    // SAFETY: unsafe because Python hands in a raw structure to be filled. Sound because it is checked for null, and
+    // every pointer put into it lives as long as `obj`, which the structure owns: shape, strides and the mapping belong
+    // to the frozen object, and `reach` was checked against the mapping.
+    unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let refused = |rule: &'static str| Err(PyBufferError::new_err(rule));
+        if view.is_null() {
+            return refused("there is no view to fill");
+        }
+        let layer = slf.get();
+        let writable = layer.writable();
+        let wants = |flag: c_int| flags & flag == flag;
+        if wants(ffi::PyBUF_WRITABLE) && !writable {
+            return refused("this rank attached as a reader; the writer rank writes");
+        }
+        let one_run = layer.contiguous();
+        let needs_run =
+            !wants(ffi::PyBUF_STRIDES) || wants(ffi::PyBUF_C_CONTIGUOUS) || wants(ffi::PyBUF_ANY_CONTIGUOUS);
+        if (needs_run && !one_run) || wants(ffi::PyBUF_F_CONTIGUOUS) {
+            return refused("rows of one layer lie apart: ask for a strided buffer, as numpy.asarray does");
+        }
+        let Some(mapping) = layer.pool.mapping(layer.segment) else { return refused("the pool is gone") };
+        let address = mapping.view().as_ptr().wrapping_add(layer.base).cast_mut();
+        let dimensions = c_int::try_from(layer.shape.len()).unwrap_or(0);
+        let (shape, strides, bytes) = (layer.shape.as_ptr(), layer.strides.as_ptr(), layer.bytes());
+        let shaped = wants(ffi::PyBUF_ND);
+        // SAFETY: `view` is not null, and Python gives a structure that may be written, as the protocol says.
+        unsafe {
+            (*view).buf = address.cast::<c_void>();
+            (*view).len = bytes;
+            (*view).readonly = c_int::from(!writable);
+            (*view).itemsize = 1;
+            (*view).format = if wants(ffi::PyBUF_FORMAT) { FORMAT.as_ptr().cast_mut() } else { std::ptr::null_mut() };
+            (*view).ndim = if shaped { dimensions } else { 1 };
+            (*view).shape = if shaped { shape.cast_mut() } else { std::ptr::null_mut() };
+            (*view).strides = if wants(ffi::PyBUF_STRIDES) { strides.cast_mut() } else { std::ptr::null_mut() };
+            (*view).suboffsets = std::ptr::null_mut();
+            (*view).internal = std::ptr::null_mut();
+            (*view).obj = slf.into_ptr();
+        }
+        Ok(())
+    }
+}

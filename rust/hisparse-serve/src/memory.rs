@@ -1,0 +1,344 @@
+//! The pool's bytes: made in the background, then shared with engines and kept clean.
+//!
+//! ```text
+//!  start ─► room? ─► [own thread: make pages, report] ─► attach socket, scrubber ─► the node grants
+//!             └─ no: refused at once       └─ failed, or told to stop: nothing is left, the node says why
+//!
+//!  decision leaves pages to scrub ──wake──► job ─► scrubber ─► zero ─► scrubbed ──wake──► next job
+//! ```
+//! The thread lives as long as the server and owns the pool: when it ends, sessions end, then the pages go.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::layout::pool::PoolLayout;
+use hisparse_core::limits::MAX_SOCKET_PATH_BYTES;
+use hisparse_core::pages::ScrubJob;
+use hisparse_core::size::show_size;
+use hisparse_core::units::Bytes;
+use hisparse_mem::attach::server::{AttachServer, Terms};
+use hisparse_mem::backing::Backing;
+use hisparse_mem::machine::Machine;
+use hisparse_mem::pool::{HostPool, PoolError, Progress, Wishes};
+use hisparse_mem::populate::Workers;
+use hisparse_mem::root::Root;
+use hisparse_mem::scrub::Scrubber;
+
+use crate::node::Node;
+use crate::sessions::SessionWatcher;
+
+/// How the user names the pool.
+const FIELD: &str = "--host-pool";
+/// Pages of one scrub job: some 50 MB of a large model, so that a stop waits a few milliseconds for it.
+const SCRUB_JOB_PAGES: u32 = 16;
+/// Jobs that wait for the scrubber beside the one in its hands.
+const SCRUB_QUEUE: usize = 1;
+
+/// The bytes that a node shall own.
+#[derive(Clone, Debug)]
+pub struct MemoryConfig {
+    /// Where every row lies; it has one page more than the node grants.
+    pub layout: PoolLayout,
+    /// What its pages shall be; `None` tries the best kinds first.
+    pub backing: Option<Backing>,
+    /// Whether pages are locked.
+    pub lock: bool,
+    /// Stands in for what the machine says about its memory.
+    pub assume_memory: Option<Bytes>,
+    /// Users that may attach besides the service's own.
+    pub uids: Vec<u32>,
+}
+
+impl MemoryConfig {
+    /// This layout, with the default of everything else.
+    pub const fn new(layout: PoolLayout) -> Self {
+        Self { layout, backing: None, lock: false, assume_memory: None, uids: Vec::new() }
+    }
+
+    fn wishes(&self, workers: Workers) -> Wishes<'_> {
+        let (backing, lock, assume_memory) = (self.backing, self.lock, self.assume_memory);
+        Wishes { backing, workers, lock, assume_memory, ..Wishes::default() }
+    }
+}
+
+/// Where engines attach to the service at `socket`.
+pub fn attach_beside(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".attach");
+    PathBuf::from(name)
+}
+
+/// How far the bytes are, for everyone who asks.
+#[derive(Debug)]
+pub(crate) struct Hosting {
+    made_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    outcome: Mutex<Option<Result<(), Problems>>>,
+    news: Condvar,
+    /// Shared with the threads that make pages.
+    stop: Arc<AtomicBool>,
+    wake: SyncSender<()>,
+}
+
+impl Hosting {
+    /// Bytes made, and to be made.
+    pub(crate) fn progress(&self) -> Progress {
+        let read = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+        Progress { made_bytes: read(&self.made_bytes), total_bytes: read(&self.total_bytes) }
+    }
+
+    /// Waits until they are made or cannot be, at most so long; `None` while they are being made.
+    pub(crate) fn outcome(&self, longest: Duration) -> Option<Result<(), Problems>> {
+        let guard = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.news.wait_timeout_while(guard, longest, |outcome| outcome.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// There are pages to scrub. Never waits: one call that is not yet answered stands for all that follow it.
+    pub(crate) fn wake(&self) {
+        let _awake = self.wake.try_send(());
+    }
+
+    /// Nothing more is to be made.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, progress: Progress) {
+        self.total_bytes.store(progress.total_bytes, Ordering::Relaxed);
+        self.made_bytes.fetch_max(progress.made_bytes, Ordering::Relaxed);
+    }
+
+    fn settled(&self, outcome: Result<(), Problems>) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+        self.news.notify_all();
+    }
+}
+
+/// A pool that fits and is not made yet.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    config: MemoryConfig,
+    machine: Machine,
+    attach: PathBuf,
+    wakes: Receiver<()>,
+    workers: Workers,
+}
+
+impl Prepared {
+    /// Looks whether there is room, and where engines would attach.
+    ///
+    /// # Errors
+    /// No room, with every limit that is too small; no socket to attach beside, or one with too long a name.
+    pub(crate) fn new(config: MemoryConfig, socket: Option<&Path>) -> Result<(Self, Hosting), Problems> {
+        let Some(socket) = socket else {
+            let remedy = "give a Unix socket, or --backing none";
+            return Err(Problems::one(Problem::new("socket", "missing", "engines attach beside it", remedy)));
+        };
+        let attach = attach_beside(socket);
+        let length = attach.as_os_str().len();
+        if length > MAX_SOCKET_PATH_BYTES {
+            let rule = format!(
+                "a socket path has at most {MAX_SOCKET_PATH_BYTES} bytes, and {} has {length}",
+                attach.display()
+            );
+            return Err(Problems::one(Problem::new("socket", socket.display(), rule, "give a shorter one")));
+        }
+        let machine = Machine::discover(&Root::machine(), config.assume_memory);
+        let workers = Workers::of_this_machine();
+        HostPool::check(&config.layout, &config.wishes(workers.clone()), &machine)?;
+        let (wake, wakes) = sync_channel(1);
+        let total_bytes = AtomicU64::new(total(&config.layout));
+        let hosting = Hosting {
+            made_bytes: AtomicU64::new(0),
+            total_bytes,
+            outcome: Mutex::new(None),
+            news: Condvar::new(),
+            stop: Arc::clone(&workers.stop),
+            wake,
+        };
+        Ok((Self { config, machine, attach, wakes, workers }, hosting))
+    }
+}
+
+/// The thread that owns the pool. Dropping it ends the sessions and gives the memory back.
+#[derive(Debug)]
+pub(crate) struct Host {
+    node: Arc<Node>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Begins to make the pages; the node grants when they are there.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn start(node: Arc<Node>, prepared: Prepared) -> io::Result<Self> {
+        let owner = Arc::clone(&node);
+        let work = move || host(&owner, prepared);
+        let thread = std::thread::Builder::new().name("hisparse-pool".into()).spawn(work)?;
+        Ok(Self { node, thread: Some(thread) })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(hosting) = self.node.hosting() {
+            hosting.stop();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported where it happened.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn host(node: &Arc<Node>, prepared: Prepared) {
+    let Some(hosting) = node.hosting() else { return };
+    let Prepared { config, machine, attach, wakes, workers } = prepared;
+    let begun = HostPool::create(config.layout.clone(), &config.wishes(workers), &machine, &|now| hosting.report(now))
+        .map_err(|error| refused(error, &config.layout))
+        .and_then(|pool| open(node, Arc::new(pool), &attach, config.uids));
+    match begun {
+        Ok((sessions, scrubber)) => {
+            node.pool_settled(true);
+            hosting.settled(Ok(()));
+            scrub(node, hosting, &scrubber, &wakes);
+            drop(sessions);
+        }
+        Err(problems) => {
+            node.pool_settled(false);
+            hosting.settled(Err(problems));
+        }
+    }
+}
+
+type Opened = (AttachServer, Scrubber<ScrubJob>);
+
+/// Lets engines in, and begins to keep the pages clean.
+fn open(node: &Arc<Node>, pool: Arc<HostPool>, attach: &Path, uids: Vec<u32>) -> Result<Opened, Problems> {
+    let failed = |rule: String, remedy| Problems::one(Problem::new("socket", attach.display(), rule, remedy));
+    let cleaned = Arc::clone(node);
+    let scrubber = Scrubber::start(Arc::clone(&pool), SCRUB_QUEUE, move |job| {
+        // A poisoned node grants nothing any more, clean or not.
+        let _ = cleaned.decide(None, |state, _| state.ledger.scrubbed(job));
+    });
+    let scrubber = scrubber.map_err(|error| failed(error.to_string(), "raise the limit of processes"))?;
+    let terms = Terms { epoch: node.epoch().get(), uids };
+    let sessions = AttachServer::start(attach, pool, terms, Arc::new(SessionWatcher(Arc::clone(node))))
+        .map_err(|error| failed(error.to_string(), "name another socket"))?;
+    Ok((sessions, scrubber))
+}
+
+/// Hands the scrubber what there is to scrub, until the end.
+fn scrub(node: &Node, hosting: &Hosting, scrubber: &Scrubber<ScrubJob>, wakes: &Receiver<()>) {
+    let mut held = None;
+    while wakes.recv().is_ok() && !hosting.stopping() {
+        while let Some(job) = held.take().or_else(|| node.next_scrub(SCRUB_JOB_PAGES)) {
+            if let Err(job) = scrubber.submit(job) {
+                // The end of the job in hand wakes us again.
+                held = Some(job);
+                break;
+            }
+        }
+    }
+}
+
+fn total(layout: &PoolLayout) -> u64 {
+    layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+}
+
+fn refused(error: PoolError, layout: &PoolLayout) -> Problems {
+    let wanted = Bytes::new(total(layout));
+    match error {
+        PoolError::TooLarge(problems) => problems,
+        PoolError::Segment(error) => Problems::one(error.problem(FIELD, wanted)),
+        PoolError::StateDir(error) => {
+            Problems::one(Problem::new("--state-dir", show_size(wanted), error.to_string(), "give another folder"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hisparse_core::env::Moment;
+    use hisparse_core::layout::pool::PoolShape;
+    use hisparse_core::layout::{RowLayout, StrideAlign, default_index_dtype};
+    use hisparse_core::ledger::{Epoch, NodeCapacity};
+    use hisparse_core::model::{Layer, preset};
+    use hisparse_core::platform::{KvDtype, LayerGroups};
+
+    use super::*;
+    use crate::env::MachineClock;
+    use crate::error::Refusal;
+    use crate::node::NodeConfig;
+
+    fn config() -> MemoryConfig {
+        let model = preset("glm-5.2").unwrap();
+        let main = RowLayout::main(&model, KvDtype::Fp8E4m3, 1).unwrap();
+        let indexer = RowLayout::indexer(&model, default_index_dtype(&model)).unwrap();
+        let shape = PoolShape {
+            layers: &[Layer::Indexed],
+            draft_layers: 0,
+            main: &main,
+            indexer: &indexer,
+            page_tokens: 64,
+            tokens_per_row: 1,
+            tokens_per_index_row: 1,
+            pages: 11,
+            align: StrideAlign::Packed,
+            groups: LayerGroups::Auto,
+        };
+        MemoryConfig::new(PoolLayout::new(&shape).unwrap())
+    }
+
+    #[test]
+    fn a_node_grants_nothing_before_its_pool_is_made_and_says_how_far_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let (prepared, hosting) = Prepared::new(config(), Some(&home.path().join("h.sock"))).unwrap();
+        let node = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(10, 2));
+        let node = Node::new(node, MachineClock::start(), Epoch::FIRST, Vec::new(), Some(hosting)).unwrap();
+        let node = Arc::new(node);
+        assert!(node.not_ready().unwrap().starts_with("making the host pool: 0 B of "), "{:?}", node.not_ready());
+        let grants = || node.decide(None, |state, _: Moment| state.grants_at_all()).unwrap();
+        assert_eq!(grants(), Err(Refusal::NoPoolYet));
+        assert_eq!(node.hosting().unwrap().outcome(Duration::ZERO), None);
+        let host = Host::start(Arc::clone(&node), prepared).unwrap();
+        assert_eq!(node.hosting().unwrap().outcome(Duration::from_secs(60)), Some(Ok(())));
+        assert_eq!((grants(), node.not_ready()), (Ok(()), None));
+        drop(host);
+    }
+
+    #[test]
+    fn a_stop_ends_the_making_of_pages() {
+        let home = tempfile::tempdir().unwrap();
+        let (prepared, hosting) = Prepared::new(config(), Some(&home.path().join("h.sock"))).unwrap();
+        hosting.stop();
+        let node = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(10, 2));
+        let node = Node::new(node, MachineClock::start(), Epoch::FIRST, Vec::new(), Some(hosting)).unwrap();
+        let node = Arc::new(node);
+        drop(Host::start(Arc::clone(&node), prepared).unwrap());
+        assert!(node.hosting().unwrap().outcome(Duration::ZERO).unwrap().is_err());
+        assert!(node.not_ready().is_some());
+    }
+
+    #[test]
+    fn a_socket_path_that_leaves_no_room_for_the_attach_socket_is_refused_before_anything_is_made() {
+        let home = tempfile::tempdir().unwrap();
+        let name = "s".repeat(MAX_SOCKET_PATH_BYTES - home.path().as_os_str().len() - 1);
+        let refusal = Prepared::new(config(), Some(&home.path().join(name))).unwrap_err().to_string();
+        assert!(refusal.contains(".attach has"), "{refusal}");
+        assert!(Prepared::new(config(), None).unwrap_err().to_string().contains("--backing none"));
+    }
+}

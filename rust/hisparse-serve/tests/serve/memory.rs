@@ -1,0 +1,218 @@
+//! A node that owns its pool's bytes: engines attach, die and come back, and no tenant sees another's rows.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hisparse_core::layout::pool::{Content, PoolLayout, PoolShape};
+use hisparse_core::layout::{RowLayout, StrideAlign, default_index_dtype};
+use hisparse_core::ledger::NodeCapacity;
+use hisparse_core::model::{Layer, preset};
+use hisparse_core::platform::{KvDtype, LayerGroups};
+use hisparse_core::units::Bytes;
+use hisparse_mem::attach::client::AttachedPool;
+use hisparse_mem::attach::frame::Role;
+use hisparse_mem::rows::PoolMemory;
+use hisparse_serve::proto::engine_service_client::EngineServiceClient;
+use hisparse_serve::proto::{
+    AdmitRequest, CommitRequest, GetLeaseRequest, Lease, LeaseState, LeaseUsage, PublishRequest, ReclaimRequest,
+    ReportUsageRequest,
+};
+use hisparse_serve::{Config, MemoryConfig, NodeConfig, Server, attach_beside};
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{Served, admit, ask, free, refusal, release_of, seconds};
+
+/// Five layers of `pages` pages and the spare one.
+fn layout(pages: u64) -> PoolLayout {
+    let model = preset("glm-5.2").unwrap();
+    let main = RowLayout::main(&model, KvDtype::Fp8E4m3, 1).unwrap();
+    let indexer = RowLayout::indexer(&model, default_index_dtype(&model)).unwrap();
+    PoolLayout::new(&PoolShape {
+        layers: &[Layer::Indexed, Layer::Shared, Layer::Shared, Layer::Indexed, Layer::Shared],
+        draft_layers: 0,
+        main: &main,
+        indexer: &indexer,
+        page_tokens: 64,
+        tokens_per_row: 1,
+        tokens_per_index_row: 1,
+        pages: pages + 1,
+        align: StrideAlign::Packed,
+        groups: LayerGroups::Auto,
+    })
+    .unwrap()
+}
+
+fn config(home: &Path, pages: u64) -> Config {
+    let node = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(pages, 8));
+    let memory = Some(MemoryConfig::new(layout(pages)));
+    Config { socket: Some(home.join("h.sock")), memory, ..Config::new(node) }
+}
+
+fn serve(pages: u64) -> Served {
+    let home = tempfile::tempdir().unwrap();
+    let running = Server::start(config(home.path(), pages)).unwrap();
+    assert_eq!(running.made(Duration::from_secs(60)), Some(Ok(())));
+    assert!(running.ready());
+    Served { running, home }
+}
+
+fn attach(served: &Served, role: Role) -> AttachedPool {
+    AttachedPool::attach(&attach_beside(&served.socket()), "engine-0", 0, role).unwrap()
+}
+
+async fn committed(served: &Served, request_id: &str, tokens: u64) -> Lease {
+    let mut client = served.admission().await;
+    let lease = admit(&mut client, ask(request_id, tokens, 0)).await.unwrap();
+    let commit = CommitRequest { lease_id: lease.id.clone(), epoch: lease.epoch, ..CommitRequest::default() };
+    client.commit(commit).await.unwrap().into_inner().lease.unwrap()
+}
+
+async fn state_of(served: &Served, lease: &Lease) -> LeaseState {
+    let asked = GetLeaseRequest { lease_id: lease.id.clone(), ..GetLeaseRequest::default() };
+    served.admission().await.get_lease(asked).await.unwrap().into_inner().lease.unwrap().state()
+}
+
+/// Waits until the lease is in this state, at most five seconds.
+async fn becomes(served: &Served, lease: &Lease, state: LeaseState) {
+    for _ in 0..500 {
+        if state_of(served, lease).await == state {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("lease {} never became {state:?}", lease.id);
+}
+
+fn publish(lease: &Lease, first: u64, hashes: &[u8]) -> PublishRequest {
+    let hashes = hashes.iter().map(|byte| vec![*byte; 32]).collect();
+    PublishRequest { lease_id: lease.id.clone(), epoch: lease.epoch, first_page_index: first, hashes }
+}
+
+async fn engine(served: &Served) -> EngineServiceClient<Channel> {
+    EngineServiceClient::new(served.channel().await)
+}
+
+#[tokio::test]
+async fn a_dead_engines_leases_wait_for_its_successor_and_resume_where_they_are_durable() {
+    let served = serve(20);
+    let first = attach(&served, Role::Writer);
+    let token = first.token().0.to_vec();
+    let lease = committed(&served, "r", 640).await;
+    assert_eq!(lease.expire_time, None, "it lives as long as the engine's session");
+    let mut client = engine(&served).await;
+    let durable = client.publish(publish(&lease, 0, &[1, 2, 3])).await.unwrap().into_inner().durable_pages;
+    assert_eq!(durable, 3);
+    // A gap does not move the point to resume at.
+    assert_eq!(client.publish(publish(&lease, 5, &[6])).await.unwrap().into_inner().durable_pages, 3);
+
+    drop(first);
+    becomes(&served, &lease, LeaseState::Quarantined).await;
+    assert_eq!(free(&served.capacity().await, "host_pages"), 10, "nobody else gets the pages");
+
+    let _second = attach(&served, Role::Writer);
+    let reclaim = |token: &[u8]| ReclaimRequest { engine_id: "engine-0".into(), token: token.to_vec() };
+    let stranger = client.reclaim(reclaim(&[0; 16])).await.unwrap_err();
+    assert_eq!(stranger.code(), Code::PermissionDenied, "{stranger:?}");
+    for _ in 0..2 {
+        let got = client.reclaim(reclaim(&token)).await.unwrap().into_inner().leases;
+        assert_eq!(got.len(), 1, "a repeated call says the same");
+        assert_eq!(got[0].durable_tokens, 192);
+        let back = got[0].lease.as_ref().unwrap();
+        assert_eq!((&back.id, &back.extents, back.state()), (&lease.id, &lease.extents, LeaseState::Committed));
+    }
+    let released = served.admission().await.release(release_of(&lease)).await.unwrap().into_inner();
+    assert!(!released.quarantined, "the engine that holds it frees it at once");
+}
+
+#[tokio::test]
+async fn a_reader_and_a_stranger_speak_for_no_session() {
+    let served = serve(20);
+    let mut client = engine(&served).await;
+    let _reader = attach(&served, Role::Reader);
+    let lease = committed(&served, "r", 64).await;
+    assert!(lease.expire_time.is_some(), "without a writer it is a router's lease");
+    let refused = client.publish(publish(&lease, 0, &[1])).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    let _writer = attach(&served, Role::Writer);
+    let refused = client.publish(publish(&lease, 0, &[1])).await.unwrap_err();
+    assert_eq!(refusal(&refused).1, "LEASE_NOT_FOUND", "a router's lease is not the engine's to publish");
+    let usage = |lease_id: &str| ReportUsageRequest {
+        usage: vec![LeaseUsage { lease_id: lease_id.into(), tokens: 1, hit_rows: 7, miss_rows: 2 }],
+    };
+    client.report_usage(usage(&lease.id)).await.unwrap();
+    assert_eq!(client.report_usage(usage("x")).await.unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn the_engine_service_is_on_the_unix_socket_of_a_node_with_a_pool_and_nowhere_else() {
+    let home = tempfile::tempdir().unwrap();
+    let with_tcp = Config { listen: Some("127.0.0.1:0".into()), ..config(home.path(), 20) };
+    let running = Server::start(with_tcp).unwrap();
+    let address = running.addresses().iter().find(|address| address.starts_with("127.")).unwrap();
+    let tcp = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let asked = ReportUsageRequest::default();
+    let refused = EngineServiceClient::new(tcp).report_usage(asked.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    let books_only = crate::serve(10, 2);
+    let refused = engine(&books_only).await.report_usage(asked).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn pages_that_change_tenant_are_zero_before_the_next_one_has_them() {
+    let served = serve(20);
+    let writer = attach(&served, Role::Writer);
+    let mut client = served.admission().await;
+    let of = |tenant: &str, request_id: &str| AdmitRequest {
+        tenant: tenant.into(),
+        wait: seconds(20),
+        ..ask(request_id, 20 * 64, 0)
+    };
+    for round in 0..5_u8 {
+        let tenant = if round % 2 == 0 { "a" } else { "b" };
+        let lease = admit(&mut client, of(tenant, &format!("r{round}"))).await.unwrap();
+        let mut row = [1; 656];
+        for extent in &lease.extents {
+            for page in extent.first_page..extent.first_page + extent.page_count {
+                for layer in 0..5 {
+                    writer.read_row(Content::Main, layer, page, 63, &mut row).unwrap();
+                    assert_eq!(row, [0; 656], "round {round} layer {layer} page {page}");
+                    writer.write_row(Content::Main, layer, page, 63, &[round + 1; 656]).unwrap();
+                }
+            }
+        }
+        client.release(release_of(&lease)).await.unwrap();
+    }
+}
+
+#[test]
+fn a_pool_beyond_the_machine_is_refused_at_once_with_the_limit_and_its_remedy() {
+    let home = tempfile::tempdir().unwrap();
+    let mut config = config(home.path(), 200);
+    config.memory.as_mut().unwrap().assume_memory = Some(Bytes::new(1 << 20));
+    let refusal = Server::start(config).unwrap_err().to_string();
+    assert!(refusal.starts_with("--host-pool is "), "{refusal}");
+    assert!(refusal.contains("--assume-memory leaves 1 MiB") && refusal.contains("raise --assume-memory"), "{refusal}");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn an_attach_socket_in_use_fails_the_pool_and_leaves_the_node_unready() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = attach_beside(&home.path().join("h.sock"));
+    let _other = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    let running = Server::start(config(home.path(), 20)).unwrap();
+    let refusal = running.made(Duration::from_secs(60)).unwrap().unwrap_err().to_string();
+    assert!(refusal.contains("another service listens"), "{refusal}");
+    assert!(!running.ready());
+}
+
+#[test]
+fn an_end_gives_everything_back() {
+    let served = serve(20);
+    let attach = attach_beside(&served.socket());
+    assert!(attach.exists());
+    drop(served.running);
+    assert!(!attach.exists() && !served.home.path().join("h.sock").exists());
+}

@@ -1,0 +1,72 @@
+"""`serve --backing memory`: room asked for first, the pool made before the ready line, and a stop at any time."""
+
+from __future__ import annotations
+
+import signal
+import time
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING
+
+from hisparse_svc import Client
+
+from tests.conftest import run
+from tests.serve.conftest import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.serve.conftest import Served
+
+MIB = 1 << 20
+
+
+def test_a_pool_beyond_the_machine_names_the_limit_and_its_remedy(tmp_path: Path) -> None:
+    told = run("serve", "--socket", str(tmp_path / "h.sock"), "--host-pool", "1GiB", "--assume-memory", "512MiB")
+    assert told.code == 2
+    assert "--host-pool" in told.err
+    assert "--assume-memory leaves 512 MiB" in told.err
+    assert "ask for at most 512 MiB" in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_auto_takes_what_is_safe_and_owns_it(serve: Callable[..., Served]) -> None:
+    served = serve("--backing", "memory", "--host-pool", "auto", "--assume-memory", "600MiB")
+    info = served.client().server_info()
+    assert info.backing == "memory"
+    assert 217 * MIB < info.host_bytes <= 300 * MIB
+    assert "backing memory" in served.ready
+
+
+def test_a_stop_while_pages_are_made_ends_with_0_and_leaves_nothing(tmp_path: Path) -> None:
+    import subprocess  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
+    socket = tmp_path / "h.sock"
+    flags = ["--socket", str(socket), "--host-pool", "4GiB", "--http", "127.0.0.1:0"]
+    made = subprocess.Popen(
+        [sys.executable, "-m", "hisparse_svc", "serve", *flags],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(2_000):
+        if socket.exists():
+            break
+        time.sleep(0.01)
+    with Client(f"unix:{socket}", timeout_s=5) as client:
+        http = next(address for address in client.server_info().addresses if address.startswith("http://"))
+        try:
+            urllib.request.urlopen(f"{http}/readyz", timeout=5).close()
+        except urllib.error.HTTPError as answer:
+            with answer:
+                assert answer.code == 503
+                assert b"making the host pool: " in answer.read()
+    made.send_signal(signal.SIGTERM)
+    out, err = made.communicate(timeout=20)
+    assert made.returncode == 0, err
+    assert "error" not in err
+    assert out.splitlines()[-1] == "stopped"
+    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".epoch"] == []
