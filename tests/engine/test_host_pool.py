@@ -6,10 +6,11 @@ import hashlib
 import subprocess
 import sys
 import textwrap
+import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hisparse_svc import Client, InvalidInput, LeaseState
+from hisparse_svc import Client, HiSparseError, InvalidInput, LeaseState
 from hisparse_svc.engine import AttachFailed, HostPool
 
 from tests.serve.conftest import Served, environment, start
@@ -150,11 +151,57 @@ def test_a_lease_lives_as_long_as_its_engine(served: Served) -> None:
             held = client.admit(64)
             lease = held.commit()
             assert (lease.expires_at, lease.epoch) == (None, pool.epoch)
-        for _ in range(500):
-            state = client.get_lease(lease.id).state
-            if state is LeaseState.QUARANTINED:
-                break
-        assert state is LeaseState.QUARANTINED
+        assert quarantined(client, lease.id)
+
+
+def quarantined(client: Client, lease_id: str) -> bool:
+    """Wait for it, at most ten seconds."""
+    for _ in range(1_000):
+        if client.get_lease(lease_id).state is LeaseState.QUARANTINED:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+ENGINE = """
+    import sys, time
+    from hisparse_svc.engine import HostPool, Usage
+
+    pool = HostPool.attach(sys.argv[1], engine_id="decode-0")
+    held = pool.client.admit(100, 28)
+    lease = held.commit()
+    page = lease.extents[0].first_page
+    pool.write_row(77, page=page, row=63, data=bytes([99]) * 656)
+    assert pool.publish(lease, [bytes([1]) * 32]) == 1
+    pool.report_usage([Usage(lease.id, tokens=100, hit_rows=7, miss_rows=2)])
+    print(pool.token.hex(), lease.id, page, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_engines_successor_gets_back_what_was_durable(served: Served) -> None:
+    engine = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ENGINE), served.target],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with engine:
+        assert engine.stdout is not None
+        token, lease_id, page = engine.stdout.readline().split()
+        with Client(served.target) as router:
+            assert router.get_lease(lease_id).state is LeaseState.COMMITTED
+            engine.kill()
+            engine.wait(timeout=20)
+            assert quarantined(router, lease_id)
+            assert router.get_capacity().pool("host_pages").quarantined == 1, "its published page is shared by now"
+        with HostPool.attach(served.target, engine_id="decode-0") as successor:
+            with pytest.raises(HiSparseError, match="token"):
+                successor.reclaim(bytes(16))
+            (back,) = successor.reclaim(bytes.fromhex(token))
+            assert (back.lease.id, back.lease.state, back.durable_tokens) == (lease_id, LeaseState.COMMITTED, 64)
+            assert successor.read_row(77, page=int(page), row=63) == bytes([99]) * ROW
+            assert successor.client.release(lease_id).quarantined is False
 
 
 def test_an_embedded_pool_serves_its_block() -> None:

@@ -14,15 +14,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hisparse_svc import _core
+from hisparse_svc.client import Client
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.node import Node
-from hisparse_svc.rpc.target import resolve
+from hisparse_svc.rpc import calls
+from hisparse_svc.rpc.target import Target, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     import numpy as np
     import torch
+
+    from hisparse_svc.rpc.values import Lease, Reclaimed, Usage
 
 __all__ = ["AttachFailed", "HostPool"]
 
@@ -49,9 +54,12 @@ class HostPool:
         7
     """
 
-    def __init__(self, attached: _core.AttachedPool, node: Node | None = None) -> None:
+    def __init__(self, attached: _core.AttachedPool, target: Target, engine_id: str) -> None:
+        self.engine_id = engine_id
+        self.node: Node | None = None
         self._attached = attached
-        self.node = node
+        self._target = target
+        self._client: Client | None = None
 
     @classmethod
     def attach(
@@ -91,7 +99,7 @@ class HostPool:
             attached = _core.AttachedPool.attach(found.socket, engine_id, rank=rank, writer=role == "writer")
         except (ConnectionError, PermissionError) as failure:
             raise AttachFailed(str(failure)) from None
-        return cls(attached)
+        return cls(attached, found, engine_id)
 
     @classmethod
     def embedded(cls, *, engine_id: str = "engine", **settings: Any) -> HostPool:
@@ -112,6 +120,13 @@ class HostPool:
             raise
         pool.node = node
         return pool
+
+    @property
+    def client(self) -> Client:
+        """A client to the same service. What it commits lives as long as this session, where this is the writer."""
+        if self._client is None:
+            self._client = Client(str(self._target))
+        return self._client
 
     @property
     def epoch(self) -> int:
@@ -182,6 +197,43 @@ class HostPool:
 
         return torch.from_numpy(self.array(layer))
 
+    def publish(self, lease: Lease, hashes: Sequence[bytes], *, first_page: int = 0) -> int:
+        """Say that full pages of a lease are durable here, main KV and index keys both: their prefix may be shared.
+
+        Args:
+            lease: One that this engine has committed.
+            hashes: One keyed, chained content hash of 32 bytes per page, in order.
+            first_page: Index of the first of them within the lease.
+
+        Returns:
+            How many of the lease's pages are durable now, from its start: where a successor resumes.
+
+        Raises:
+            HiSparseError: The service refuses, or cannot be reached.
+        """
+        call = calls.publish(lease.id, lease.epoch, first_page, hashes)
+        return call.read(self.client.send(call))
+
+    def reclaim(self, token: bytes) -> tuple[Reclaimed, ...]:
+        """Take over what an ended session of this engine held; `token` is that session's.
+
+        Returns:
+            Every lease that this session holds now, each with the length that is durable here.
+
+        Raises:
+            HiSparseError: No session of this engine with this token has ended here, or its leases are past their time.
+        """
+        call = calls.reclaim(self.engine_id, token)
+        return call.read(self.client.send(call))
+
+    def report_usage(self, usage: Iterable[Usage]) -> None:
+        """Say how far running requests have come, at most 4,096 at once; it shows in the service's metrics.
+
+        Raises:
+            HiSparseError: The service refuses, or cannot be reached.
+        """
+        self.client.send(calls.report_usage(usage))
+
     def read_row(self, layer: int, *, page: int, row: int) -> bytes:
         """Copy one row of main KV out.
 
@@ -202,6 +254,9 @@ class HostPool:
 
     def close(self) -> None:
         """End the session, and the node that was started for it."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         self._attached.close()
         if self.node is not None:
             self.node.stop(0.0)

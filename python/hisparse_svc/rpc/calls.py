@@ -19,7 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from hisparse_svc import _core
-from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2
+from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2, engine_pb2
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc import convert, status, values
 from hisparse_svc.rpc.plain import to_plain
@@ -178,6 +178,43 @@ _capacity = _Service("CapacityService")
 _admission = _Service("AdmissionService")
 _admin = _Service("AdminService")
 _budget = _Service("BudgetService")
+_engine = _Service("EngineService")
+
+
+def publish(
+    lease_id: str, epoch: int, first_page: int, hashes: Iterable[bytes]
+) -> Call[engine_pb2.PublishResponse, int]:
+    """Say that pages of a lease are durable in host memory; gives how many are, from the lease's start."""
+    request = _message(
+        engine_pb2.PublishRequest,
+        lease_id=lease_id,
+        epoch=epoch,
+        first_page_index=first_page,
+        hashes=list(hashes),
+    )
+    return _engine("Publish", request, engine_pb2.PublishResponse, lambda message: message.durable_pages)
+
+
+def reclaim(engine_id: str, token: bytes) -> Call[engine_pb2.ReclaimResponse, tuple[values.Reclaimed, ...]]:
+    """Take over what the session with this token held."""
+    request = _message(engine_pb2.ReclaimRequest, engine_id=engine_id, token=token)
+    return _engine("Reclaim", request, engine_pb2.ReclaimResponse, convert.reclaimed)
+
+
+def report_usage(usage: Iterable[values.Usage]) -> Call[engine_pb2.ReportUsageResponse, None]:
+    """Say how far running requests have come."""
+    entries = [
+        _message(
+            engine_pb2.LeaseUsage,
+            lease_id=entry.lease_id,
+            tokens=entry.tokens,
+            hit_rows=entry.hit_rows,
+            miss_rows=entry.miss_rows,
+        )
+        for entry in usage
+    ]
+    request = engine_pb2.ReportUsageRequest(usage=entries)
+    return _engine("ReportUsage", request, engine_pb2.ReportUsageResponse, lambda _: None)
 
 
 def _admit_message(request: values.Request, **more: Any) -> admission_pb2.AdmitRequest:

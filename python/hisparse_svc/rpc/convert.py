@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.timestamp_pb2 import Timestamp
 
-    from hisparse_svc._proto import admin_pb2, admission_pb2, capacity_pb2
+    from hisparse_svc._proto import admin_pb2, admission_pb2, capacity_pb2, engine_pb2
 
 STATES = {
     types_pb2.LEASE_STATE_RESERVED: values.LeaseState.RESERVED,
@@ -95,6 +95,11 @@ def admission(message: admission_pb2.AdmitResponse) -> values.Admission:
 def lease_of(message: Any) -> values.Lease:
     """Read an answer that holds one lease."""
     return lease(message.lease)
+
+
+def reclaimed(message: engine_pb2.ReclaimResponse) -> tuple[values.Reclaimed, ...]:
+    """Read what a successor gets back."""
+    return tuple(values.Reclaimed(lease(back.lease), back.durable_tokens) for back in message.leases)
 
 
 def released(message: admission_pb2.ReleaseResponse) -> values.Released:

@@ -58,6 +58,28 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """A lease that a dead engine's successor gets back."""
+
+    lease: Lease
+    durable_tokens: int
+    """Tokens whose KV is durable in host memory: decoding resumes there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How far one running request has come."""
+
+    lease_id: str
+    tokens: int
+    """Tokens it holds now."""
+    hit_rows: int = 0
+    """Rows found in the hot buffer since the report before."""
+    miss_rows: int = 0
+    """Rows copied from host memory since the report before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """One pool at one moment; `total` is always the sum of the six parts below it."""
 
