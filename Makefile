@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup build run test sim check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
+.PHONY: help setup setup-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -55,6 +55,21 @@ check-docs: build
 
 docs: build ## Write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate
+
+setup-engine: $(BIN)/.ready ## Add torch and cuda-core, 5 GB, for the data plane and its tests
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group engine
+
+# A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
+ENGINE_PYTHON ?= $(BIN)/python
+test-gpu: ## Run the tests that need a CUDA device
+	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels
+
+bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at most 90 % taken, and one always full
+	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > benches/layouts/churned_90.json
+	cargo run --quiet -p hisparse-core --example page_layout -- 131072 100 > benches/layouts/churned_full.json
+
+bench-gpu: ## Measure swap-in on this machine's GPU, with the pages as the allocator left them
+	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py --layouts benches/layouts/*.json
 
 bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/planner.py

@@ -18,9 +18,11 @@ PYTHON_LAYERS = [
     {"errors"},
     {"_core", "_proto"},
     {"planner", "doctor", "rpc"},
-    {"client", "aio", "config"},
+    {"client", "aio", "config", "kernels"},
     {"node", "replay"},
     {"engine"},
+    {"_conformance"},
+    {"testing"},
     {"cli"},
     {"__main__"},
 ]

@@ -6,9 +6,9 @@
 //!  the pools  indexer  = m × page.indexer          m: logical pages
 //!            resident  = m × page.resident
 //!               draft  = n × page.draft_hot + m × page.draft_indexer
-//!  grows with  tables  = s × groups × (token i32 × padded rows + recency i16 × hot rows) + state
+//!  grows with  tables  = s × (groups × word × hot rows + state)         word: slot and token, 4 bytes where both fit, else 8
 //!  the seats     maps  = s × page number i32 × pages of the longest request
-//!                side  = s × (picks, slots, miss plan of one step)
+//!                side  = s × (picks, rows, misses of one step)
 //!            resident += s × (window rows, compressor rings)         DeepSeek-V4
 //! ```
 //! All sizes are bytes; `s` is seats, a hot buffer of `hot_rows` has one more page for the newest rows (*padded*).
@@ -18,17 +18,16 @@ use crate::budget::plan::DeviceBytes;
 use crate::budget::rank::{PAGE_ROWS, Rank};
 use crate::model::{Layer, Shape};
 
-const I16_BYTES: u64 = 2;
 const I32_BYTES: u64 = 4;
 const I64_BYTES: u64 = 8;
 
-/// Sequence length (i64), mapped pages (i32) and flags (i32) of a seat.
+/// Sequence length (i64), mapped pages (i32) and first newest token (i32) of a seat.
 const SEAT_STATE_BYTES: u64 = I64_BYTES + 2 * I32_BYTES;
 
 /// Bytes that one seat costs beside its hot rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SeatBytes {
-    /// Hot-cache state: which token each row holds, in which order rows were used, and where the request stands.
+    /// Hot-cache state: which token each row holds, in the order of use, and where the request stands.
     pub tables: u64,
     /// Position → host page.
     pub maps: u64,
@@ -42,13 +41,13 @@ impl SeatBytes {
     /// The bytes of a seat with `hot_rows` rows, for requests of at most `longest_tokens`, verifying `query_len` rows a
     /// step; `None` on overflow.
     pub fn new(rank: &Rank<'_>, hot_rows: u64, query_len: u64, longest_tokens: u64) -> Option<Self> {
-        let row_state = padded_rows(hot_rows)?.checked_mul(I32_BYTES)?.checked_add(hot_rows.checked_mul(I16_BYTES)?)?;
+        let words = hot_rows.checked_mul(word_bytes(hot_rows, longest_tokens))?;
         let picks = rank.model.top_k.checked_mul(query_len)?;
-        // Picked positions and found slots per query row; then, for the union of the rows, host row and hot row of
-        // every possible miss, and their count.
-        let side = picks.checked_mul(2 * I32_BYTES + I64_BYTES + I32_BYTES)?.checked_add(I32_BYTES)?;
+        // Picked tokens and found rows per query row; then, for the union of the rows, token and hot row of every
+        // possible miss; their count, and the seat.
+        let side = picks.checked_mul(4 * I32_BYTES)?.checked_add(2 * I32_BYTES)?;
         Some(Self {
-            tables: rank.groups().checked_mul(row_state)?.checked_add(SEAT_STATE_BYTES)?,
+            tables: rank.groups().checked_mul(words)?.checked_add(SEAT_STATE_BYTES)?,
             maps: rank.pages(longest_tokens).checked_mul(I32_BYTES)?,
             side,
             resident: window_bytes(rank, query_len)?.checked_add(compressor_bytes(rank, query_len > 1)?)?,
@@ -59,6 +58,18 @@ impl SeatBytes {
     pub fn total(&self) -> Option<u64> {
         self.tables.checked_add(self.maps)?.checked_add(self.side)?.checked_add(self.resident)
     }
+}
+
+/// Bytes of the word that names a hot slot and the token in it: 4 where `log2 hot_rows + log2 longest_tokens` is at most
+/// 32, which holds for 4,096 hot rows and a million tokens, else 8. An empty slot has the highest token there is.
+pub const fn word_bytes(hot_rows: u64, longest_tokens: u64) -> u64 {
+    if numbering_bits(hot_rows) + numbering_bits(longest_tokens) <= u32::BITS { I32_BYTES } else { I64_BYTES }
+}
+
+/// Bits that number this many things, at least one.
+const fn numbering_bits(count: u64) -> u32 {
+    let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
+    if bits == 0 { 1 } else { bits }
 }
 
 /// Rows a seat takes from the device pool: its hot rows and a page for the newest ones; `None` on overflow.
@@ -115,4 +126,25 @@ fn compressor_bytes(rank: &Rank<'_>, drafts: bool) -> Option<u64> {
         .checked_mul(compressor::c128_ring_entries(drafts))?
         .checked_mul(c128_layers)?;
     c4.checked_add(c128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_has_four_bytes_while_slot_and_token_fit() {
+        for (hot_rows, longest_tokens, bytes) in [
+            (4_096, 65_536, 4),
+            (4_096, 1 << 20, 4),
+            (4_096, (1 << 20) + 1, 8),
+            (4_160, 1 << 20, 8),
+            (8_192, 1 << 19, 4),
+            (32_768, 1 << 17, 4),
+            (32_768, 163_840, 8),
+            (64, 1, 4),
+        ] {
+            assert_eq!(word_bytes(hot_rows, longest_tokens), bytes, "{hot_rows} {longest_tokens}");
+        }
+    }
 }

@@ -1,0 +1,1 @@
+"""Parts of `hisparse_svc.testing`."""

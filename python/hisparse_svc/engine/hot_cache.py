@@ -1,0 +1,157 @@
+"""Hot rows of the running requests, with everything that says which token is where.
+
+::
+
+    group 0   rows  [layer][seat, hot row or newest row][row bytes]        words [seat][hot rows]
+    group 1   rows  …                                                        words …
+    shared    page map, lengths (SeatState)       picks, slots and misses of one step (StepPlan)
+
+A group is the layers that share one index: they miss the same tokens, so they have one set of words and one plan. The
+plan's buffers serve the groups in turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels import EMPTY_PAGE, PAGE_ROWS, Geometry, SeatState, StepPlan
+from hisparse_svc.kernels.tensors import nbytes
+from hisparse_svc.kernels.words import empty_words, word_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from hisparse_svc.engine.rows import RowFormat
+
+__all__ = ["HotCache"]
+
+
+class HotCache:
+    """Hot rows of `geometry.seats` requests.
+
+    Attributes:
+        geometry: Shape of it.
+        layer_groups: Layers of each group.
+        row_format: How rows are stored.
+        rows: Hot rows of each group, `[layer, row, byte]`.
+        spare_rows: Rows of each group that no seat takes.
+        words: Words of each group, `[group, seat, hot row]`.
+        state: Where the seats' requests stand.
+        plan: Buffers of one step, at fixed addresses.
+
+    Example:
+        >>> from hisparse_svc.engine import MLA_FP8, Geometry, HotCache
+        >>> cache = HotCache(Geometry(seats=2, hot_rows=128, top_k=64), [4, 3], MLA_FP8, "cpu")
+        >>> cache.device_bytes["hot"] == 7 * 2 * (128 + 64) * 656
+        True
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        layer_groups: Sequence[int],
+        row_format: RowFormat,
+        device: torch.device | str,
+        *,
+        pool_rows: int = 0,
+    ) -> None:
+        """Allocate everything, empty.
+
+        Args:
+            geometry: Shape of the cache.
+            layer_groups: Layers of each group, in the order of the model.
+            row_format: How rows are stored.
+            device: Where; `"cpu"` runs the reference kernels.
+            pool_rows: Rows of each layer to allocate, a plan's `device_tokens`: seats take whole hot buffers of them,
+                the rest (`spare_rows`) is the engine's. 0: what the seats take.
+
+        Raises:
+            InvalidInput: No group, a group without layers, or fewer rows than the seats take.
+        """
+        seat_rows = geometry.seats * geometry.padded_rows
+        if pool_rows and pool_rows < seat_rows:
+            rule = f"must be at least {seat_rows}, what {geometry.seats} seats take"
+            raise InvalidInput([Problem("pool_rows", str(pool_rows), rule, "use fewer seats, or a plan's own")])
+        if not layer_groups or min(layer_groups) < 1:
+            rule = "must name at least one group, each of at least one layer"
+            raise InvalidInput([Problem("layer_groups", str(list(layer_groups)), rule, "give the model's groups")])
+        self.geometry = geometry
+        self.layer_groups = tuple(layer_groups)
+        self.row_format = row_format
+        shape = (pool_rows or seat_rows, row_format.stride_bytes)
+        self._stored = [torch.empty((layers, *shape), dtype=torch.uint8, device=device) for layers in self.layer_groups]
+        self.rows = [rows[:, :seat_rows, : row_format.row_bytes] for rows in self._stored]
+        self.spare_rows = [rows[:, seat_rows:, : row_format.row_bytes] for rows in self._stored]
+        words = (len(self.layer_groups), geometry.seats, geometry.hot_rows)
+        self.words = torch.empty(words, dtype=word_dtype(geometry), device=device)
+        self.words[:] = empty_words(geometry, device)
+        self.state = SeatState.allocate(geometry, device)
+        self.plan = StepPlan.allocate(geometry, device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.words.device
+
+    @property
+    def device_bytes(self) -> dict[str, int]:
+        """Bytes allocated, under the names of the planner's `device_bytes`."""
+        state = self.state
+        return {
+            "hot": nbytes(*self._stored),
+            "tables": nbytes(self.words, state.lengths, state.mapped_pages, state.newest_from),
+            "maps": nbytes(state.page_map),
+            "side": self.plan.nbytes,
+        }
+
+    def take_seat(self, seat: int, pages: Sequence[int], length: int) -> None:
+        """Give a seat to a request whose `length` tokens are in host memory. Nothing of it is hot yet.
+
+        Args:
+            seat: The seat; whatever it held is forgotten.
+            pages: Host pages of the request, in order; room for its output included.
+            length: Tokens it has so far.
+
+        Raises:
+            InvalidInput: A seat, length or number of pages out of range.
+        """
+        problems = []
+        if not 0 <= seat < self.geometry.seats:
+            rule = f"must be 0 to {self.geometry.seats - 1}"
+            problems.append(Problem("seat", str(seat), rule, "use a free seat of this cache"))
+        longest = min(self.geometry.context_tokens, self.geometry.empty_token)
+        if not 0 <= length <= longest:
+            rule = f"must be 0 to {longest}"
+            problems.append(Problem("length", str(length), rule, "make the cache for longer requests"))
+        if len(pages) > self.geometry.map_pages or length > len(pages) * PAGE_ROWS:
+            rule = f"must hold {length} tokens and be at most {self.geometry.map_pages}"
+            problems.append(Problem("pages", f"{len(pages)} pages", rule, "give the pages of the lease"))
+        if any(page < 0 for page in pages):
+            problems.append(Problem("pages", str(min(pages)), "must not be negative", "give the pages of the lease"))
+        if problems:
+            raise InvalidInput(problems)
+        self.words[:, seat] = empty_words(self.geometry, self.device)
+        self.state.page_map[seat] = EMPTY_PAGE
+        self.state.page_map[seat, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        self.state.mapped_pages[seat] = len(pages)
+        self.state.lengths[seat] = length
+        self.state.newest_from[seat] = length
+
+    def release_seat(self, seat: int) -> None:
+        """Forget what a seat holds."""
+        self.take_seat(seat, (), 0)
+
+    def advance(self, seats: Tensor, tokens: int | Tensor) -> None:
+        """Add tokens to the requests of a step, before their rows are appended; negative takes refused drafts back.
+
+        Args:
+            seats: Seats, `i32 [batch]`; -1 is skipped.
+            tokens: How many, for all or for each.
+        """
+        added = torch.where(seats >= 0, tokens, 0).to(torch.int64)
+        self.state.lengths.index_add_(0, seats.clamp_min(0).long(), added)

@@ -1,0 +1,223 @@
+"""Kernels of the hot cache: resolve, gather, append, backup. CPU tensors run the reference, CUDA tensors the kernels.
+
+::
+
+    indexer's top-k ── resolve ──► rows to attend to, misses
+                                     └─ gather ──► missing rows, host → hot
+    attention's KV write ── append ──► newest page ── backup ──► host
+
+Every function checks its arguments, then fills tensors it was given: nothing is allocated, nothing waits, and all may
+be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.kernels import reference
+from hisparse_svc.kernels.checks import Checks, check_ids
+from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
+from hisparse_svc.kernels.geometry import (
+    EMPTY_PAGE,
+    MAX_HOT_ROWS,
+    MAX_QUERY_ROWS,
+    NEWEST_TOKENS,
+    PAGE_ROWS,
+    Geometry,
+)
+from hisparse_svc.kernels.host_rows import HostRows
+from hisparse_svc.kernels.placement import gather_blocks
+from hisparse_svc.kernels.tensors import SeatState, StepPlan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "EMPTY_PAGE",
+    "MAX_HOT_ROWS",
+    "MAX_QUERY_ROWS",
+    "NEWEST_TOKENS",
+    "PAGE_ROWS",
+    "CompileFailed",
+    "DeviceUnavailable",
+    "Geometry",
+    "HostRows",
+    "SeatState",
+    "StepPlan",
+    "append",
+    "backup",
+    "backup_pages",
+    "check_ids",
+    "gather",
+    "gather_blocks",
+    "resolve",
+]
+
+
+def resolve(geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan) -> None:
+    """Fill the plan's rows, misses and counts, and bring the words of one group up to date.
+
+    Args:
+        geometry: Shape of the hot cache.
+        words: Words of the group, `[seats, hot_rows]`.
+        state: Lengths and newest tokens of the seats.
+        plan: Seats and picks of this step; a seat occurs once.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
+    """
+    with Checks(words.device) as check:
+        check.words(geometry, words)
+        check.state(geometry, state)
+        check.plan(geometry, plan)
+    if words.is_cuda:
+        from hisparse_svc.kernels import cuda  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
+
+        cuda.resolve(geometry, words, state, plan)
+    else:
+        reference.resolve(geometry, words, state, plan)
+
+
+def gather(
+    geometry: Geometry,
+    host: HostRows,
+    hot: Tensor,
+    state: SeatState,
+    plan: StepPlan,
+    *,
+    layers: range | None = None,
+    blocks: int = 0,
+) -> None:
+    """Copy the plan's misses from host memory; a token without a host page becomes zeros.
+
+    Args:
+        geometry: Shape of the hot cache.
+        host: Rows of the group in host memory.
+        hot: Its hot rows, `[layer, row, byte]`.
+        state: Page maps of the seats.
+        plan: A resolved plan.
+        layers: Layers of the group to copy; all of them where none are named.
+        blocks: Thread blocks to use; 0 chooses by the batch.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
+    """
+    with Checks(hot.device) as check:
+        check.state(geometry, state)
+        check.plan(geometry, plan)
+        check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))
+        check.host(host)
+        check.layers(layers if layers is not None else range(host.layers), host.layers)
+    if hot.is_cuda:
+        from hisparse_svc.kernels import cuda  # noqa: PLC0415
+
+        cuda.gather(geometry, host, hot, state, plan, layers=layers, blocks=blocks or gather_blocks(plan.batch * 128))
+    else:
+        reference.gather(geometry, host, hot, state, plan, layers=layers)
+
+
+def append(geometry: Geometry, hot: Tensor, state: SeatState, plan: StepPlan, rows: Tensor) -> None:
+    """Write this step's rows of one layer to the newest pages.
+
+    Args:
+        geometry: Shape of the hot cache.
+        hot: Hot rows of the layer, `[row, byte]`.
+        state: Lengths, these rows included.
+        plan: Seats of this step.
+        rows: New rows, `[request, query row, byte]`; the last one is the request's last token.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
+    """
+    with Checks(hot.device) as check:
+        check.state(geometry, state)
+        check.plan(geometry, plan)
+        check.rows("hot", hot, (geometry.seats * geometry.padded_rows, hot.shape[-1]))
+        check.rows("rows", rows, (plan.batch, rows.shape[1] if rows.dim() == 3 else -1, hot.shape[-1]))
+        _query_rows(check, rows.shape[1] if rows.dim() == 3 else 1)
+    if hot.is_cuda:
+        from hisparse_svc.kernels import cuda  # noqa: PLC0415
+
+        cuda.append(geometry, hot, state, plan, rows)
+    else:
+        reference.append(geometry, hot, state, plan, rows)
+
+
+def backup(
+    geometry: Geometry, host: HostRows, hot: Tensor, state: SeatState, plan: StepPlan, *, query_rows: int | None = None
+) -> None:
+    """Copy this step's rows of all layers of a group from the newest pages to host memory.
+
+    Args:
+        geometry: Shape of the hot cache.
+        host: Rows of the group in host memory.
+        hot: Its hot rows, `[layer, row, byte]`.
+        state: Lengths and page maps.
+        plan: Seats of this step.
+        query_rows: New tokens of each request; the geometry's where not given.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
+    """
+    with Checks(hot.device) as check:
+        check.state(geometry, state)
+        check.plan(geometry, plan)
+        check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))
+        check.host(host)
+        _query_rows(check, geometry.query_rows if query_rows is None else query_rows)
+    if hot.is_cuda:
+        from hisparse_svc.kernels import cuda  # noqa: PLC0415
+
+        cuda.backup(geometry, host, hot, state, plan, query_rows=query_rows)
+    else:
+        reference.backup(geometry, host, hot, state, plan, query_rows=query_rows)
+
+
+def backup_pages(
+    geometry: Geometry, host: HostRows, rows: Tensor, pages: Tensor, *, first_token: int = 0, first_layer: int = 0
+) -> None:
+    """Copy many consecutive tokens of one request to host memory.
+
+    Args:
+        geometry: Shape of the hot cache.
+        host: Rows of the group in host memory.
+        rows: Rows of consecutive tokens, `[layer, token, byte]`.
+        pages: Host pages of the request, from its first token on.
+        first_token: Token of the first row.
+        first_layer: Layer of the group that the first of `rows` is of.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
+    """
+    tokens = rows.shape[1] if rows.dim() == 3 else 0
+    with Checks(rows.device) as check:
+        check.rows("rows", rows, (rows.shape[0], tokens, host.row_bytes))
+        check.tensor("pages", pages, (pages.numel(),), torch.int32)
+        check.host(host)
+        check.layers(range(first_layer, first_layer + rows.shape[0]), host.layers)
+        if first_token < 0 or tokens < 1 or first_token + tokens > pages.numel() * PAGE_ROWS:
+            rule = f"must lie within the {pages.numel()} pages given"
+            check.refuse("tokens", f"{first_token} to {first_token + tokens}", rule, "give the pages of all of them")
+    if rows.is_cuda:
+        from hisparse_svc.kernels import cuda  # noqa: PLC0415
+
+        cuda.backup_pages(geometry, host, rows, pages, first_token=first_token, first_layer=first_layer)
+    else:
+        reference.backup_pages(host, rows, pages, first_token=first_token, first_layer=first_layer)
+
+
+def _query_rows(check: Checks, query_rows: int) -> None:
+    if not 1 <= query_rows <= MAX_QUERY_ROWS:
+        check.refuse("query_rows", query_rows, f"must be 1 to {MAX_QUERY_ROWS}", "speculate fewer tokens")

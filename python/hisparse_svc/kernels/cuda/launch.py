@@ -1,0 +1,185 @@
+"""The kernels as functions of tensors. Arguments are checked by `hisparse_svc.kernels`, which calls these."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.kernels.cuda.compile import Kernel, load_kernel, shared_memory_bytes
+from hisparse_svc.kernels.cuda.shapes import geometry_constants, resolver_for, row_constants
+from hisparse_svc.kernels.placement import GATHER_THREADS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hisparse_svc.kernels.cuda.shapes import Resolver
+    from hisparse_svc.kernels.geometry import Geometry
+    from hisparse_svc.kernels.host_rows import HostRows
+    from hisparse_svc.kernels.tensors import SeatState, StepPlan
+
+__all__ = ["append", "backup", "backup_pages", "gather", "resolve", "resolve_kernel"]
+
+_COPY_THREADS = 512
+_COPY_WARPS = _COPY_THREADS // 32
+_BACKUP_BLOCKS = 16
+
+
+def _device_of(tensor: Tensor) -> int:
+    index = tensor.device.index
+    return torch.cuda.current_device() if index is None else int(index)
+
+
+def resolve_kernel(device: int, resolver: Resolver) -> Kernel:
+    """Give a compiled resolver."""
+    return load_kernel(
+        device,
+        resolver.source,
+        "resolve",
+        resolver.constants,
+        threads=resolver.threads,
+        shared_bytes=resolver.shared_bytes,
+    )
+
+
+def resolve(
+    geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan, *, resolver: Resolver | None = None
+) -> None:
+    """As `reference.resolve`, on the current stream; `resolver` forces a kernel."""
+    device = _device_of(words)
+    chosen = resolver or resolver_for(geometry, shared_memory_bytes(device))
+    resolve_kernel(device, chosen).launch(
+        torch.cuda.current_stream(device),
+        plan.batch,
+        plan.seats.data_ptr(),
+        plan.picks.data_ptr(),
+        state.lengths.data_ptr(),
+        state.newest_from.data_ptr(),
+        words.data_ptr(),
+        plan.rows.data_ptr(),
+        plan.misses.data_ptr(),
+        plan.counts.data_ptr(),
+        _i32(geometry.seats),
+    )
+
+
+def gather(
+    geometry: Geometry,
+    host: HostRows,
+    hot: Tensor,
+    state: SeatState,
+    plan: StepPlan,
+    *,
+    layers: range | None = None,
+    blocks: int,
+    threads: int = GATHER_THREADS,
+) -> None:
+    """As `reference.gather`, on the current stream, with a grid of `blocks`."""
+    device = _device_of(hot)
+    chosen = layers if layers is not None else range(host.layers)
+    constants = geometry_constants(geometry) + row_constants(host.row_bytes, len(chosen), host, hot.stride(1))
+    load_kernel(device, "gather.cu", "gather", constants, threads=threads, beside=True).launch(
+        torch.cuda.current_stream(device),
+        blocks,
+        host.view[0, 0, chosen.start].data_ptr(),
+        hot[chosen.start].data_ptr(),
+        plan.misses.data_ptr(),
+        plan.counts.data_ptr(),
+        state.page_map.data_ptr(),
+        _i32(plan.batch),
+        _i32(host.pages),
+        _i32(hot.shape[1]),
+        _i64(host.page_pitch),
+        _i64(host.row_pitch),
+        _i64(hot.stride(0)),
+    )
+
+
+def append(geometry: Geometry, hot: Tensor, state: SeatState, plan: StepPlan, rows: Tensor) -> None:
+    """As `reference.append`, on the current stream."""
+    device = _device_of(hot)
+    constants = geometry_constants(geometry) + row_constants(hot.shape[1], 1, None, hot.stride(0))
+    tokens = plan.batch * rows.shape[1]
+    load_kernel(device, "backup.cu", "append", constants, threads=_COPY_THREADS, beside=True).launch(
+        torch.cuda.current_stream(device),
+        -(-tokens // _COPY_WARPS),
+        rows.data_ptr(),
+        hot.data_ptr(),
+        plan.seats.data_ptr(),
+        state.lengths.data_ptr(),
+        _i32(plan.batch),
+        _i32(rows.shape[1]),
+        _i32(geometry.seats),
+        _i64(rows.stride(0)),
+        _i64(rows.stride(1)),
+    )
+
+
+def backup(
+    geometry: Geometry,
+    host: HostRows,
+    hot: Tensor,
+    state: SeatState,
+    plan: StepPlan,
+    *,
+    query_rows: int | None = None,
+    blocks: int = _BACKUP_BLOCKS,
+) -> None:
+    """As `reference.backup`, on the current stream."""
+    device = _device_of(hot)
+    rows = query_rows or geometry.query_rows
+    constants = geometry_constants(geometry) + row_constants(host.row_bytes, host.layers, host, hot.stride(1))
+    load_kernel(device, "backup.cu", "backup", constants, threads=_COPY_THREADS, beside=True).launch(
+        torch.cuda.current_stream(device),
+        min(blocks, -(-plan.batch * rows // _COPY_WARPS)),
+        host.view.data_ptr(),
+        hot.data_ptr(),
+        plan.seats.data_ptr(),
+        state.lengths.data_ptr(),
+        state.page_map.data_ptr(),
+        _i32(plan.batch),
+        _i32(rows),
+        _i32(geometry.seats),
+        _i32(host.pages),
+        _i64(host.page_pitch),
+        _i64(host.row_pitch),
+        _i64(hot.stride(0)),
+    )
+
+
+def backup_pages(
+    geometry: Geometry,
+    host: HostRows,
+    rows: Tensor,
+    pages: Tensor,
+    *,
+    first_token: int = 0,
+    first_layer: int = 0,
+    blocks: int = _BACKUP_BLOCKS,
+) -> None:
+    """As `reference.backup_pages`, on the current stream."""
+    device = _device_of(rows)
+    layers, tokens = rows.shape[0], rows.shape[1]
+    constants = geometry_constants(geometry) + row_constants(host.row_bytes, layers, host, rows.stride(1))
+    load_kernel(device, "backup.cu", "backup_pages", constants, threads=_COPY_THREADS, beside=True).launch(
+        torch.cuda.current_stream(device),
+        min(blocks, -(-tokens // _COPY_WARPS)),
+        host.view[0, 0, first_layer].data_ptr(),
+        rows.data_ptr(),
+        pages.data_ptr(),
+        _i32(tokens),
+        _i32(first_token),
+        _i32(host.pages),
+        _i64(host.page_pitch),
+        _i64(host.row_pitch),
+        _i64(rows.stride(0)),
+    )
+
+
+def _i32(value: int) -> ctypes.c_int32:
+    return ctypes.c_int32(value)
+
+
+def _i64(value: int) -> ctypes.c_int64:
+    return ctypes.c_int64(value)

@@ -1,0 +1,100 @@
+"""The tensors that kernels share: state of the seats, and the plan of one step.
+
+::
+
+    SeatState   lengths      i64 [seats]           tokens of the request, this step's rows included
+                mapped_pages i32 [seats]           how many entries of its page map are in use
+                newest_from  i32 [seats]           first token that was written to the newest page
+                page_map     i32 [seats, pages]    token // 64 → host page, -1 beyond the mapped ones
+    StepPlan    seats        i32 [batch]           which seat each request of the batch has; -1: padded, inert
+                picks        i32 [batch, query row, top_k]     tokens; -1: none
+                rows         i32 [batch, query row, top_k]     ── resolve ──► hot rows; -1 where there was no pick
+                misses       i32 [batch, picks, 2]             (token, hot row) pairs, the first `counts` of them
+                counts       i32 [batch]
+
+All stay at fixed addresses, so a captured graph can be replayed after their contents change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.kernels.geometry import EMPTY_PAGE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hisparse_svc.kernels.geometry import Geometry
+
+__all__ = ["SeatState", "StepPlan", "nbytes"]
+
+
+def nbytes(*tensors: Tensor) -> int:
+    """Bytes that these tensors hold."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@dataclass(frozen=True)
+class SeatState:
+    """Where each seat's request stands. Columns as above."""
+
+    lengths: Tensor
+    mapped_pages: Tensor
+    newest_from: Tensor
+    page_map: Tensor
+
+    @staticmethod
+    def allocate(geometry: Geometry, device: torch.device | str) -> SeatState:
+        """Make the state of empty seats."""
+        seats = geometry.seats
+        return SeatState(
+            lengths=torch.zeros(seats, dtype=torch.int64, device=device),
+            mapped_pages=torch.zeros(seats, dtype=torch.int32, device=device),
+            newest_from=torch.zeros(seats, dtype=torch.int32, device=device),
+            page_map=torch.full((seats, geometry.map_pages), EMPTY_PAGE, dtype=torch.int32, device=device),
+        )
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Picks of one step and what `resolve` made of them. Columns as above."""
+
+    seats: Tensor
+    picks: Tensor
+    rows: Tensor
+    misses: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def allocate(geometry: Geometry, device: torch.device | str, batch: int = 0) -> StepPlan:
+        """Make the plan of `batch` requests (0: one per seat), all padded."""
+        batch = batch or geometry.seats
+        picks = (batch, geometry.query_rows, geometry.top_k)
+
+        def none(*shape: int) -> Tensor:
+            return torch.full(shape, -1, dtype=torch.int32, device=device)
+
+        return StepPlan(
+            seats=none(batch),
+            picks=none(*picks),
+            rows=none(*picks),
+            misses=none(batch, geometry.picks, 2),
+            counts=torch.zeros(batch, dtype=torch.int32, device=device),
+        )
+
+    @property
+    def batch(self) -> int:
+        """Requests of the batch, padded ones included."""
+        return self.seats.shape[0]
+
+    def first(self, batch: int) -> StepPlan:
+        """Give the part for the first `batch` requests; it shares memory with this one."""
+        return StepPlan(**{field.name: getattr(self, field.name)[:batch] for field in fields(self)})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        return nbytes(self.seats, self.picks, self.rows, self.misses, self.counts)

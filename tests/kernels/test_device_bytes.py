@@ -1,0 +1,55 @@
+"""What a plan says in `device_bytes` is, to the byte, what the hot cache allocates."""
+
+from __future__ import annotations
+
+import hisparse_svc
+import pytest
+from hisparse_svc import InvalidInput
+from hisparse_svc.engine import Geometry, HotCache, RowFormat
+
+
+def _groups(name: str, layers: int) -> list[int]:
+    """Layers of each group: an indexed layer and those behind it that share its index."""
+    kinds = hisparse_svc.load_model(name).to_dict()["layers"]
+    groups: list[int] = []
+    for kind in kinds[:layers]:
+        if "shared" in str(kind).lower() and groups:
+            groups[-1] += 1
+        else:
+            groups.append(1)
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("glm-5.2", {}),
+        ("glm-5.2", {"kv_dtype": "fp8_e4m3", "hot_rows": 8192}),
+        ("glm-5.2", {"kv_dtype": "fp8_e4m3", "hot_rows": 6144, "ratio": 10, "kv_bytes": 30 << 30}),
+        ("glm-5.2", {"kv_dtype": "bfloat16", "max_seqs": 7}),
+        ("deepseek-v3.2", {"kv_dtype": "bfloat16", "kv_bytes": 40 << 30}),
+        ("deepseek-v3.2", {"kv_dtype": "fp8_e4m3", "hot_rows": 32_768}),
+    ],
+)
+def test_the_plan_is_the_allocation(model: str, options: dict[str, object]) -> None:
+    plan = hisparse_svc.plan(model, **options)
+    geometry = Geometry(
+        seats=plan.seats,
+        hot_rows=plan.hot_rows,
+        top_k=plan.model.top_k,
+        context_tokens=hisparse_svc.load_model(model).context_tokens,
+    )
+    row = RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes)
+    assert row.stride_bytes == plan.layout.row_stride
+    groups = _groups(model, plan.model.layers)
+    assert sum(groups) == plan.model.layers
+    cache = HotCache(geometry, groups, row, "meta", pool_rows=plan.device_tokens)
+    planned = {name: getattr(plan.device_bytes, name) for name in cache.device_bytes}
+    assert cache.device_bytes == planned
+    assert cache.spare_rows[0].shape[1] < geometry.padded_rows or plan.seats == options.get("max_seqs")
+
+
+def test_fewer_rows_than_the_seats_take_are_refused() -> None:
+    geometry = Geometry(seats=2, hot_rows=64, top_k=16)
+    with pytest.raises(InvalidInput, match="at least 256"):
+        HotCache(geometry, [1], RowFormat("rows", 656), "meta", pool_rows=255)

@@ -1,0 +1,199 @@
+"""CUDA kernels against the reference, bit by bit, and what only a GPU has: graphs, streams, compilers' output."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hisparse_svc.engine import MLA_FP8, HostRows, HotCache, SwapIn, back_up, swap_in
+from hisparse_svc.kernels import Geometry, SeatState, StepPlan, append, cuda, reference
+from hisparse_svc.kernels.cuda.launch import resolve_kernel
+from hisparse_svc.kernels.cuda.shapes import Resolver, resolvers
+from hisparse_svc.kernels.words import empty_words
+
+pytestmark = pytest.mark.gpu
+
+GEOMETRIES = [
+    Geometry(seats=5, hot_rows=4096, top_k=2048),
+    Geometry(seats=5, hot_rows=8192, top_k=2048, query_rows=4),
+    Geometry(seats=5, hot_rows=6144, top_k=2048, query_rows=3),
+    Geometry(seats=5, hot_rows=4096, top_k=2048, context_tokens=163_840),
+    Geometry(seats=5, hot_rows=8192, top_k=2048, query_rows=4, context_tokens=2**20),
+    Geometry(seats=5, hot_rows=10_240, top_k=2048, query_rows=2),
+    Geometry(seats=5, hot_rows=32_768, top_k=2048),
+    Geometry(seats=5, hot_rows=1088, top_k=96, query_rows=2, context_tokens=5000),
+    Geometry(seats=5, hot_rows=64, top_k=16, context_tokens=4096),
+    Geometry(seats=5, hot_rows=192, top_k=31, query_rows=5, context_tokens=4096),
+]
+
+
+def _resolver(geometry: Geometry, which: int) -> Resolver:
+    available = [one for one in resolvers(geometry) if one.shared_bytes <= 232_448]
+    if which >= len(available):
+        pytest.skip("this geometry has one resolver")
+    return available[which]
+
+
+def _stream(geometry: Geometry, chance: random.Random, length: int, steps: int) -> list[torch.Tensor]:
+    """Picks of one request over time: mostly the same, sometimes new, repeated over query rows, odd ones mixed in."""
+    top_k, rows = geometry.top_k, geometry.query_rows
+    current = chance.sample(range(length), min(top_k, length))
+    found = []
+    for step in range(steps):
+        replaced = chance.choice([0, 0, len(current) // 10, len(current) // 3, len(current)])
+        kept = chance.sample(current, len(current) - replaced)
+        held = set(kept)
+        fresh = [token for token in chance.sample(range(length), min(length, top_k)) if token not in held]
+        current = kept + fresh[:replaced]
+        table = torch.full((rows, top_k), -1, dtype=torch.int32)
+        for row in range(rows):
+            mine = chance.sample(current, len(current))
+            for index in range(len(mine) // 20):
+                mine[index] = chance.randrange(length)
+            mine = list(dict.fromkeys(mine))
+            if step % 7 == 3:
+                mine = mine[: chance.randrange(len(mine) + 1)]
+            if step % 7 == 5 and len(mine) > 4:
+                mine[1], mine[2], mine[3] = -1, length, 2**31 - 1
+            table[row, : len(mine)] = torch.tensor(mine, dtype=torch.int32)
+        found.append(table)
+    return found
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: f"hot{g.hot_rows}-picks{g.picks}-ctx{g.context_tokens}")
+def test_a_resolver_is_the_reference_bit_by_bit(geometry: Geometry, which: int) -> None:
+    resolver = _resolver(geometry, which)
+    chance = random.Random(f"{geometry} {which}")  # noqa: S311 - test data
+    batch, steps = 4, 12
+    words = {"cpu": empty_words(geometry, "cpu").repeat(geometry.seats, 1)}
+    words["cuda"] = words["cpu"].cuda()
+    seats = [3, 0, -1, 2]
+    lengths = [geometry.context_tokens, geometry.hot_rows + 70, geometry.top_k // 2 + 1, geometry.context_tokens - 3, 9]
+    lengths = [min(length, geometry.context_tokens) for length in lengths]
+    streams = {seat: _stream(geometry, chance, lengths[seat], steps) for seat in seats if seat >= 0}
+    state, plan = {}, {}
+    for device in ("cpu", "cuda"):
+        state[device] = SeatState.allocate(geometry, device)
+        state[device].lengths[:] = torch.tensor(lengths)
+        state[device].newest_from[:] = torch.tensor([max(0, length - 20) for length in lengths])
+        plan[device] = StepPlan.allocate(geometry, device, batch)
+        plan[device].seats[:] = torch.tensor(seats)
+    for step in range(steps):
+        picks = torch.full((batch, geometry.query_rows, geometry.top_k), 5, dtype=torch.int32)
+        for request, seat in enumerate(seats):
+            if seat >= 0:
+                picks[request] = streams[seat][step]
+        for device in ("cpu", "cuda"):
+            plan[device].picks[:] = picks
+            for output in (plan[device].rows, plan[device].misses, plan[device].counts):
+                output.fill_(-777)
+        reference.resolve(geometry, words["cpu"], state["cpu"], plan["cpu"], order=resolver.order)
+        cuda.resolve(geometry, words["cuda"], state["cuda"], plan["cuda"], resolver=resolver)
+        for name in ("counts", "misses", "rows"):
+            same = torch.equal(getattr(plan["cuda"], name).cpu(), getattr(plan["cpu"], name))
+            assert same, f"{name} differ in step {step} of {resolver.source}"
+        assert torch.equal(words["cuda"].cpu(), words["cpu"]), f"words differ in step {step} of {resolver.source}"
+
+
+def test_a_batch_of_requests_is_the_same_in_a_graph_and_beside_a_stream() -> None:
+    geometry = Geometry(seats=130, hot_rows=256, top_k=64, context_tokens=2048)
+    host = HostRows.allocate(130 * 32, 3, 656, pinned=True)
+    host.view[:] = torch.randint(0, 256, host.view.shape, dtype=torch.uint8)
+    cache = HotCache(geometry, [3], MLA_FP8, "cuda")
+    pages = torch.randperm(130 * 32).view(130, 32)
+    for seat in range(130):
+        cache.take_seat(seat, pages[seat].tolist(), 2048)
+    cache.plan.seats[:] = torch.randperm(130, dtype=torch.int32)
+    side = torch.cuda.Stream()
+    swap_in(cache, 0, host, side_stream=side, first_layers=1).wait()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        done = swap_in(cache, 0, host, side_stream=side, first_layers=1)
+        done.wait()
+    for step in range(4):
+        tokens = torch.stack([torch.randperm(2048)[:64] for _ in range(130)]).int()
+        cache.plan.picks[:, 0] = tokens.cuda()
+        cache.plan.seats[step] = -1
+        graph.replay()
+        torch.cuda.synchronize()
+        seats, rows = cache.plan.seats.cpu(), done.rows[:, 0].cpu()
+        found = cache.rows[0][:, rows.clamp_min(0).cuda().long()].cpu()
+        where = pages[seats.clamp_min(0).long()[:, None], tokens // 64]
+        expected = host.view[where, tokens.long() % 64].permute(2, 0, 1, 3)
+        used = seats >= 0
+        assert (rows[~used] == -1).all()
+        assert torch.equal(found[:, used], expected[:, used])
+
+
+def test_a_captured_step_appends_backs_up_and_swaps_in_at_once() -> None:
+    seats, layers = 40, 2
+    geometry = Geometry(seats=seats, hot_rows=256, top_k=64, query_rows=2, context_tokens=2048)
+    host = HostRows.allocate(seats * 32, layers, 656, pinned=True)
+    host.view[:] = torch.randint(0, 256, host.view.shape, dtype=torch.uint8)
+    expected = host.view.clone()
+    cache = HotCache(geometry, [layers], MLA_FP8, "cuda")
+    pages = torch.randperm(seats * 32).view(seats, 32)
+    for seat in range(seats):
+        cache.take_seat(seat, pages[seat].tolist(), 1000)
+    cache.plan.seats[:] = torch.arange(seats)
+    cache.plan.seats[7] = -1
+    new = torch.zeros((layers, seats, 2, 656), dtype=torch.uint8, device="cuda")
+    gathers, backups = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def step() -> SwapIn:
+        cache.advance(cache.plan.seats, 2)
+        for layer in range(layers):
+            append(geometry, cache.rows[0][layer], cache.state, cache.plan, new[layer])
+        saved = back_up(cache, 0, host, side_stream=backups)
+        done = swap_in(cache, 0, host, side_stream=gathers)
+        done.wait()
+        saved.wait()
+        return done
+
+    step()
+    torch.cuda.synchronize()
+    lengths, graph = 1002, torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        done = step()
+    seat = torch.arange(seats)[:, None]
+    for query in (0, 1):
+        expected[pages[:, 15], (1000 + query) % 64] = 0
+    for _ in range(80):
+        new.copy_(torch.randint(0, 256, new.shape, dtype=torch.uint8))
+        for query in (0, 1):
+            token = lengths + query
+            expected[pages[:, token // 64], token % 64] = new[:, :, query].cpu().transpose(0, 1)
+        lengths += 2
+        tokens = torch.stack([torch.randperm(150)[:128] for _ in range(seats)]) + lengths - 150
+        cache.plan.picks.copy_(tokens.view(seats, 2, 64))
+        graph.replay()
+        torch.cuda.synchronize()
+        rows = done.rows.cpu().view(seats, 128).long()
+        found = cache.rows[0][:, rows.clamp_min(0).cuda()].cpu()
+        wanted = expected[pages[seat, tokens // 64], tokens % 64].permute(2, 0, 1, 3)
+        used = torch.arange(seats) != 7
+        assert (rows[7] == -1).all()
+        assert torch.equal(found[:, used], wanted[:, used])
+    untouched = torch.isin(torch.arange(seats * 32), pages[7])
+    assert torch.equal(host.view[~untouched], expected[~untouched])
+
+
+def test_the_common_resolver_spills_nothing() -> None:
+    for which in (0, 1):
+        kernel = resolve_kernel(0, _resolver(GEOMETRIES[0], which))
+        assert kernel.local_bytes == 0
+        assert kernel.registers <= 64
+
+
+def test_a_gather_of_nothing_is_legal() -> None:
+    geometry = Geometry(seats=2, hot_rows=64, top_k=16, context_tokens=512)
+    cache = HotCache(geometry, [1], MLA_FP8, "cuda")
+    host = HostRows.allocate(2, 1, 656, pinned=True)
+    cache.rows[0].fill_(9)
+    done = swap_in(cache, 0, host)
+    done.wait()
+    torch.cuda.synchronize()
+    assert (done.rows == -1).all()
+    assert (cache.rows[0] == 9).all()
