@@ -288,13 +288,13 @@ fn serve(shared: &Shared, number: u64, channel: &Channel) {
     let _gone = channel.send(&Frame::Open, &[]);
     // Nothing more is expected: whatever comes, the session is over.
     let _over = channel.set_patience(None).map_err(ChannelError::from).and_then(|()| channel.receive(0));
-    // Out of the book first, so that a successor may write when the watcher has been told.
+    // Told first: a successor that is let in finds its predecessor's end in the books.
+    shared.watcher.closed(&session);
     shared.book(|book| {
         if let Some(connection) = book.connections.get_mut(&number) {
             connection.hello = None;
         }
     });
-    shared.watcher.closed(&session);
 }
 
 /// Why a greeting came to nothing.

@@ -7,6 +7,7 @@ mod admission;
 mod bad_input;
 mod budget;
 mod health;
+mod killed_engines;
 mod lifecycle;
 mod memory;
 mod waiting;

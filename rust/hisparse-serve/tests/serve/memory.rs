@@ -49,7 +49,7 @@ fn config(home: &Path, pages: u64) -> Config {
     Config { socket: Some(home.join("h.sock")), memory, ..Config::new(node) }
 }
 
-fn serve(pages: u64) -> Served {
+pub(crate) fn serve(pages: u64) -> Served {
     let home = tempfile::tempdir().unwrap();
     let running = Server::start(config(home.path(), pages)).unwrap();
     assert_eq!(running.made(Duration::from_secs(60)), Some(Ok(())));
