@@ -1,0 +1,113 @@
+"""What `kill -9` of the service leaves behind: nothing on the machine, and an engine that can tell where it stands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hisparse_svc import Client, StaleEpoch, Unreachable
+from hisparse_svc.engine import HostPool
+
+from tests.serve.conftest import Served, environment, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROW = bytes([5]) * 656
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[[], Served]]:
+    """Starts services with a small pool, all at one socket, and ends those that still run."""
+    started: list[Served] = []
+
+    def one() -> Served:
+        started.append(start(tmp_path / "node.sock", "--backing", "memory", "--host-pool", "256MiB", "--http", "off"))
+        return started[-1]
+
+    yield one
+    for served in started:
+        if served.process.poll() is None:
+            served.end()
+        for pipe in (served.process.stdout, served.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def kill(served: Served) -> None:
+    served.process.kill()
+    served.process.wait(timeout=20)
+
+
+def pools_mapped_by(pids: list[int]) -> int:
+    """Count the segments of pools that these processes map; a process that is gone maps none."""
+    texts = [maps.read_text() for pid in pids if (maps := Path(f"/proc/{pid}/maps")).exists()]
+    return sum(text.count("hisparse-segment") for text in texts)
+
+
+def test_an_engine_outlives_its_service_and_learns_of_the_new_pool(begin: Callable[[], Served]) -> None:
+    first = begin()
+    with HostPool.attach(first.target) as pool:
+        lease = pool.client.admit(64).commit()
+        page = lease.extents[0].first_page
+        pool.write_row(3, page=page, row=1, data=ROW)
+        kill(first)
+        # It goes on with what it has mapped, and its calls say what is wrong.
+        assert pool.read_row(3, page=page, row=1) == ROW
+        pool.write_row(4, page=page, row=1, data=ROW)
+        with pytest.raises(Unreachable):
+            pool.client.get_capacity()
+        second = begin()
+        with HostPool.attach(second.target) as anew, Client(second.target) as client:
+            assert anew.epoch > pool.epoch
+            with pytest.raises(StaleEpoch):
+                client.commit(lease.id, lease.epoch)
+            assert client.get_capacity().pool("host_pages").free == anew.pages - 1
+            assert anew.read_row(3, page=page, row=1) == bytes(656), "the new pool is other memory"
+            assert pool.read_row(3, page=page, row=1) == ROW
+
+
+ENGINE = """
+    import sys, time
+    from hisparse_svc.engine import HostPool
+
+    pool = HostPool.attach(sys.argv[1])
+    print("attached", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_both_killed_leave_nothing_and_the_next_one_starts_in_their_place(begin: Callable[[], Served]) -> None:
+    def in_shm() -> set[str]:
+        return {path.name for path in Path("/dev/shm").iterdir() if "hisparse" in path.name}  # noqa: S108 - looked at only
+
+    before = in_shm()
+    first = begin()
+    engine = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ENGINE), first.target],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with engine:
+        assert engine.stdout is not None
+        assert engine.stdout.readline() == "attached\n"
+        pids = [first.process.pid, engine.pid]
+        assert pools_mapped_by(pids) >= 2, "both map the pool"
+        kill(first)
+        engine.kill()
+        engine.wait(timeout=20)
+    # Segments have no names: with the last process that maps them their memory is gone.
+    assert pools_mapped_by(pids) == 0
+    assert in_shm() == before
+    left = sorted(path.name for path in first.socket.parent.iterdir())
+    assert left == ["node.sock", "node.sock.attach", "node.sock.epoch"], "what the next one replaces, and its epoch"
+    second = begin()
+    with HostPool.attach(second.target) as pool:
+        assert pool.writable
+    assert second.end() == 0
+    assert [path.name for path in second.socket.parent.iterdir()] == ["node.sock.epoch"]
