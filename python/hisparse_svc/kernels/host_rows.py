@@ -48,32 +48,32 @@ class HostRows:
     @property
     def pages(self) -> int:
         """Pages of the pool."""
-        return self.view.shape[0]
+        return int(self.view.shape[0])
 
     @property
     def layers(self) -> int:
         """Layers of the group."""
-        return self.view.shape[2]
+        return int(self.view.shape[2])
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one row in one layer."""
-        return self.view.shape[3]
+        return int(self.view.shape[3])
 
     @property
     def page_pitch(self) -> int:
         """Bytes from one page's start to the next."""
-        return self.view.stride(0)
+        return int(self.view.stride(0))
 
     @property
     def row_pitch(self) -> int:
         """Bytes from one token's rows to the next token's."""
-        return self.view.stride(1)
+        return int(self.view.stride(1))
 
     @property
     def layer_pitch(self) -> int:
         """Bytes from one layer's row to the next layer's row of the same token."""
-        return self.view.stride(2)
+        return int(self.view.stride(2))
 
     @staticmethod
     def allocate(pages: int, layers: int, row_bytes: int, *, stride_bytes: int = 0, pinned: bool = False) -> HostRows:

@@ -88,7 +88,7 @@ class StepPlan:
     @property
     def batch(self) -> int:
         """Requests of the batch, padded ones included."""
-        return self.seats.shape[0]
+        return int(self.seats.shape[0])
 
     def first(self, batch: int) -> StepPlan:
         """Give the part for the first `batch` requests; it shares memory with this one."""
