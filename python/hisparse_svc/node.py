@@ -9,8 +9,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,12 +41,15 @@ STOP_GRACE_S = 5.0
 class Node:
     """A running service, and what it was planned from.
 
+    It belongs to the process that started it. In a forked child it counts as stopped, and stopping it does nothing.
+
     Attributes:
         config: The settings it runs with.
         plan: The plan behind its pools.
     """
 
-    def __init__(self, config: ServeConfig, plan: Plan, service: Service, scratch: Any = None) -> None:
+    def __init__(self, config: ServeConfig, plan: Plan, service: Service, scratch: _Scratch | None = None) -> None:
+        self._owner = os.getpid()
         self.config = config
         self.plan = plan
         self._service = service
@@ -64,8 +69,8 @@ class Node:
         """
         scratch = None
         if settings.get("socket") is None:
-            scratch = tempfile.TemporaryDirectory(prefix="hisparse-")
-            settings["socket"] = Path(scratch.name) / "node.sock"
+            scratch = _Scratch()
+            settings["socket"] = scratch.folder / "node.sock"
         settings.setdefault("http", "off")
         try:
             return cls.start(config.load(settings, environment={}), scratch=scratch)
@@ -80,7 +85,7 @@ class Node:
         settings: ServeConfig,
         *,
         handle_signals: bool = False,
-        scratch: Any = None,
+        scratch: _Scratch | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Node:
         """Start a service as `serve` does, and wait until its pool is made.
@@ -187,6 +192,8 @@ class Node:
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Stop: nothing new is granted, calls may finish for a while, and the socket goes."""
+        if os.getpid() != self._owner:
+            return
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -202,6 +209,23 @@ class Node:
     def __exit__(self, *_: object) -> None:
         """Stop it."""
         self.stop()
+
+
+class _Scratch:
+    """A folder of its own, removed at the end by the process that made it, and by no forked child."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hisparse-"))
+        self._remove = weakref.finalize(self, _remove_if_ours, self.folder, os.getpid())
+
+    def cleanup(self) -> None:
+        """Remove it now."""
+        self._remove()
+
+
+def _remove_if_ours(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _as_flags(failure: InvalidInput) -> InvalidInput:

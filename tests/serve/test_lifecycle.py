@@ -119,3 +119,27 @@ def test_importing_the_package_brings_in_neither_grpc_nor_protobuf() -> None:
     code = "import sys, hisparse_svc; print([m for m in ('grpc', 'google.protobuf', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("ending", ["os._exit(0)", "sys.exit(0)", "node.stop(); sys.exit(0)", "del node; sys.exit(0)"])
+def test_a_forked_child_leaves_the_embedded_node_to_its_parent(ending: str) -> None:
+    script = f"""
+import os, sys
+from hisparse_svc import Client, Node
+
+node = Node.embedded(host_pool="1GiB", backing="none")
+child = os.fork()
+if child == 0:
+    assert node.stopping and node.wait(0.0)
+    {ending}
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+socket = node.config.socket
+assert socket.exists() and not node.stopping
+with Client(node.target) as client:
+    assert client.get_capacity().max_request_tokens > 0
+node.stop()
+assert not socket.parent.exists()
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr

@@ -20,7 +20,8 @@ use crate::error::OrInvalidInput;
 use crate::plan::PyPlan;
 use crate::pool_layout::PyPoolLayout;
 
-/// A running service. It stops at once when the last reference goes.
+/// A running service. It stops at once when the last reference goes; in a forked child it counts as stopped, and
+/// nothing done to it there reaches the parent's.
 #[pyclass(frozen, module = "hisparse_svc", name = "Service")]
 #[derive(Debug)]
 pub(crate) struct PyService(Running);

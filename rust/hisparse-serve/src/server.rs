@@ -9,6 +9,8 @@
 //!              │                    └─ health, reflection
 //!        http ─┴─► /healthz /readyz /metrics
 //! ```
+//! A handle is its owner's: threads do not survive a fork, so in a forked child it is an empty shell, and dropping it
+//! there leaves the parent's sockets and threads alone.
 
 use std::io;
 use std::path::PathBuf;
@@ -146,7 +148,7 @@ impl Server {
             };
             std::thread::Builder::new().name("hisparse-main".into()).spawn(work).map_err(failed)?
         };
-        let running = Running { addresses, node, switch, ended, thread: Some(thread) };
+        let running = Running { owner: std::process::id(), addresses, node, switch, ended, thread: Some(thread) };
         match has_begun.recv() {
             Ok(Ok(())) => Ok(running),
             Ok(Err(error)) => Err(failed(error)),
@@ -155,9 +157,11 @@ impl Server {
     }
 }
 
-/// A server that answers.
+/// A server that answers. In a forked child none does: there it counts as stopped, and asking or waiting does nothing.
 #[derive(Debug)]
 pub struct Running {
+    /// The process that its threads run in.
+    owner: u32,
     addresses: Vec<String>,
     node: Arc<Node>,
     switch: Arc<StopSwitch>,
@@ -173,33 +177,40 @@ impl Running {
 
     /// Whether it grants.
     pub fn ready(&self) -> bool {
-        self.node.not_ready().is_none()
+        self.is_ours() && self.node.not_ready().is_none()
     }
 
     /// Waits until the pool's pages are made, at most so long: `None` while they still are being made, and why there
     /// is no pool where they could not be had. Where the node owns no bytes there is nothing to wait for.
     pub fn made(&self, longest: Duration) -> Option<Result<(), Problems>> {
+        if !self.is_ours() {
+            let remedy = "start a server after the fork";
+            let problem = Problem::new("server", self.owner, "runs in the process that started it", remedy);
+            return Some(Err(Problems::one(problem)));
+        }
         self.node.hosting().map_or(Some(Ok(())), |hosting| hosting.outcome(longest))
     }
 
     /// How far making them is; `None` where the node owns no bytes.
     pub fn progress(&self) -> Option<Progress> {
-        self.node.hosting().map(Hosting::progress)
+        self.node.hosting().filter(|_| self.is_ours()).map(Hosting::progress)
     }
 
     /// Whether it was told to stop.
     pub fn stopping(&self) -> bool {
-        *self.node.standing().borrow() == Standing::Stopping
+        !self.is_ours() || *self.node.standing().borrow() == Standing::Stopping
     }
 
     /// Asks it to stop; calls may finish for `grace`. Asked again, it stops at once. Returns immediately.
     pub fn stop(&self, grace: Duration) {
-        self.switch.ask(grace);
+        if self.is_ours() {
+            self.switch.ask(grace);
+        }
     }
 
     /// Waits for its end, at most so long (`None`: for ever); whether it has ended.
     pub fn wait(&self, longest: Option<Duration>) -> bool {
-        self.ended.wait(longest)
+        !self.is_ours() || self.ended.wait(longest)
     }
 
     /// Waits for its end.
@@ -207,7 +218,19 @@ impl Running {
         self.finish();
     }
 
+    /// Whether this is the process that it runs in. Its locks are not to be touched in another one: a thread that no
+    /// longer exists may hold them.
+    fn is_ours(&self) -> bool {
+        self.owner == std::process::id()
+    }
+
     fn finish(&mut self) {
+        if !self.is_ours() {
+            // Never the last reference: what these drop is the parent's to drop.
+            std::mem::forget((Arc::clone(&self.node), Arc::clone(&self.switch), Arc::clone(&self.ended)));
+            std::mem::forget(self.thread.take());
+            return;
+        }
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed by its own thread, and the sockets are gone with it.
             let _ = thread.join();
@@ -219,7 +242,7 @@ impl Drop for Running {
     /// Stops at once and waits for it: no thread outlives the handle.
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.switch.ask(Duration::ZERO);
+            self.stop(Duration::ZERO);
             self.finish();
         }
     }
@@ -341,4 +364,30 @@ fn grpc(clock: MachineClock) -> tonic::transport::Server<Stack<DeadlineLayer, Id
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
         .layer(DeadlineLayer::new(clock))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use hisparse_core::ledger::NodeCapacity;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_in_another_process_neither_stops_the_server_nor_waits_for_it() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("h.sock");
+        let node = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(10, 4));
+        let mut running = Server::start(Config { socket: Some(socket.clone()), ..Config::new(node) }).unwrap();
+        assert!(running.ready() && !running.stopping());
+        let (owner, ended) = (running.owner, Arc::clone(&running.ended));
+        running.owner = owner.wrapping_add(1); // as a forked child sees it
+        assert!(!running.ready() && running.stopping() && running.wait(None));
+        assert!(running.made(Duration::ZERO).unwrap().unwrap_err().to_string().contains("after the fork"));
+        running.stop(Duration::ZERO);
+        drop(running);
+        assert!(!ended.wait(Some(Duration::from_millis(200))), "it ended");
+        UnixStream::connect(&socket).unwrap();
+    }
 }
