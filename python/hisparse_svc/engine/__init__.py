@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hisparse_svc.engine.host_pool import AttachFailed, HostPool
+from hisparse_svc.engine.registration import NotRegistered
 from hisparse_svc.rpc.values import Reclaimed, Usage
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "HostPool",
     "HostRows",
     "HotCache",
+    "NotRegistered",
     "ParkedSeat",
     "Reclaimed",
     "RowFormat",

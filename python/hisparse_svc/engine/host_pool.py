@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hisparse_svc import _core
 from hisparse_svc.client import Client
+from hisparse_svc.engine.registration import Cuda, Registration
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.node import Node
 from hisparse_svc.rpc import calls
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from hisparse_svc.engine.registration import Registrar
+    from hisparse_svc.kernels import HostRows
     from hisparse_svc.rpc.values import Lease, Reclaimed, Usage
 
 __all__ = ["AttachFailed", "HostPool"]
@@ -60,6 +63,7 @@ class HostPool:
         self._attached = attached
         self._target = target
         self._client: Client | None = None
+        self._registration: Registration | None = None
 
     @classmethod
     def attach(
@@ -234,6 +238,39 @@ class HostPool:
         """
         self.client.send(calls.report_usage(usage))
 
+    def register(self, registrar: Registrar | None = None, *, device: int = 0) -> None:
+        """Page-lock the pool for CUDA: all of it, or nothing. Twice is no error; `close` undoes it.
+
+        Args:
+            registrar: Who does it; by default the CUDA driver.
+            device: Number of the GPU.
+
+        Raises:
+            NotRegistered: There is no CUDA, or the driver refuses; nothing stays locked.
+        """
+        if self._registration is None:
+            self._registration = Registration(self._attached.segments(), registrar or Cuda(device))
+
+    def groups(self) -> list[list[int]]:
+        """Layers whose rows lie side by side: one that has an indexer, and those that reuse its top-k."""
+        return self._attached.groups()
+
+    def rows(self, layer: int) -> HostRows:
+        """Give the whole group of a layer as the swap-in takes it; `register` first where there is a GPU.
+
+        Raises:
+            IndexError: The pool holds no rows of it.
+            AttachFailed: This rank is a reader.
+        """
+        if not self.writable:
+            raise AttachFailed("torch cannot mark a tensor read-only, and this rank is a reader: use array()")
+        import numpy as np  # noqa: PLC0415 - only where an engine has it
+        import torch  # noqa: PLC0415 - as above
+
+        from hisparse_svc.kernels import HostRows  # noqa: PLC0415 - needs torch
+
+        return HostRows(torch.from_numpy(np.asarray(self._attached.group(layer))))
+
     def read_row(self, layer: int, *, page: int, row: int) -> bytes:
         """Copy one row of main KV out.
 
@@ -254,6 +291,9 @@ class HostPool:
 
     def close(self) -> None:
         """End the session, and the node that was started for it."""
+        registration, self._registration = self._registration, None
+        if registration is not None:
+            registration.close()
         if self._client is not None:
             self._client.close()
             self._client = None

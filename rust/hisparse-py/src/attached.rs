@@ -89,6 +89,30 @@ impl PyAttachedPool {
         PyLayer::new(Arc::clone(&self.0), view).ok_or_else(missing)
     }
 
+    /// Layers whose rows of main KV lie side by side, group by group.
+    fn groups(&self) -> Vec<Vec<usize>> {
+        let regions = self.0.layout().regions().iter().filter(|region| region.content == Content::Main);
+        regions.map(|region| region.layers.clone().collect()).collect()
+    }
+
+    /// The whole group of one layer over all pages. Raises `IndexError` where the pool holds no rows of it.
+    fn group(&self, layer: usize) -> PyResult<PyLayer> {
+        let missing = || PyIndexError::new_err(format!("the pool holds no rows of layer {layer}"));
+        let mut regions = self.0.layout().regions().iter().filter(|region| region.content == Content::Main);
+        let region = regions.find(|region| region.layers.contains(&layer) && region.row_pitch_bytes > 0);
+        let region = region.ok_or_else(missing)?;
+        let shape = [self.0.layout().pages(), region.page_rows, region.layers.len() as u64, region.row_bytes];
+        let strides = [region.page_pitch_bytes, region.row_pitch_bytes, region.layer_pitch_bytes, 1];
+        let whole = PyLayer::of(Arc::clone(&self.0), (region.segment, region.offset_bytes), &shape, &strides);
+        whole.ok_or_else(missing)
+    }
+
+    /// Where its segments are mapped here, as (address, bytes): at most 64 GiB each, whole layers.
+    fn segments(&self) -> Vec<(usize, usize)> {
+        let mappings = (0..self.0.layout().segment_bytes().len()).filter_map(|segment| self.0.mapping(segment));
+        mappings.map(|mapping| (mapping.view().as_ptr().addr(), mapping.len())).collect()
+    }
+
     /// Copy one row of main KV out. Raises `IndexError`.
     fn read_row<'py>(&self, py: Python<'py>, layer: usize, page: u64, row: u64) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.0.layout().layer(Content::Main, layer).map_or(0, |view| view.row_bytes);
@@ -133,23 +157,27 @@ pub(crate) struct PyLayer {
 }
 
 impl PyLayer {
-    /// `None` where the layer does not lie within its segment, which no layout that was checked says.
     fn new(pool: Arc<AttachedPool>, view: LayerView) -> Option<Self> {
-        let whole = |bytes: u64| isize::try_from(bytes).ok();
-        let pages = whole(pool.layout().pages())?;
-        let (shape, strides) = if view.row_pitch_bytes == 0 {
-            (vec![pages, whole(view.page_pitch_bytes)?], vec![whole(view.page_pitch_bytes)?, 1])
-        } else {
-            let shape = vec![pages, whole(view.page_rows)?, whole(view.row_bytes)?];
-            (shape, vec![whole(view.page_pitch_bytes)?, whole(view.row_pitch_bytes)?, 1])
-        };
+        let (place, pages) = ((view.segment, view.base_bytes), pool.layout().pages());
+        if view.row_pitch_bytes == 0 {
+            return Self::of(pool, place, &[pages, view.page_pitch_bytes], &[view.page_pitch_bytes, 1]);
+        }
+        let shape = [pages, view.page_rows, view.row_bytes];
+        Self::of(pool, place, &shape, &[view.page_pitch_bytes, view.row_pitch_bytes, 1])
+    }
+
+    /// `None` where the bytes do not lie within their segment, which no layout that was checked says.
+    fn of(pool: Arc<AttachedPool>, (segment, base): (usize, u64), shape: &[u64], strides: &[u64]) -> Option<Self> {
+        let whole =
+            |counts: &[u64]| counts.iter().map(|count| isize::try_from(*count).ok()).collect::<Option<Vec<_>>>();
+        let (shape, strides) = (whole(shape)?, whole(strides)?);
         // The last byte that any index reaches must be mapped.
         let reach = shape.iter().zip(&strides).try_fold(0_isize, |sum, (count, stride)| {
             sum.checked_add((*count).checked_sub(1).filter(|most| *most >= 0)?.checked_mul(*stride)?)
         })?;
-        let base = usize::try_from(view.base_bytes).ok()?;
+        let base = usize::try_from(base).ok()?;
         let end = base.checked_add(usize::try_from(reach).ok()?)?;
-        (end < pool.mapping(view.segment)?.len()).then_some(Self { pool, segment: view.segment, base, shape, strides })
+        (end < pool.mapping(segment)?.len()).then_some(Self { pool, segment, base, shape, strides })
     }
 
     fn writable(&self) -> bool {
