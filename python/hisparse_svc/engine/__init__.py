@@ -1,6 +1,6 @@
 """The engine's side of a node: its host pool mapped into the engine's processes, hot rows, and swap-in.
 
-`HostPool` needs no torch; the other names import it when they are first asked for.
+Each name is imported when it is first asked for: `HostPool` needs no torch, `HotCache` no gRPC.
 """
 
 from importlib import import_module
@@ -12,23 +12,29 @@ from hisparse_svc.rpc.values import Reclaimed, Usage
 
 if TYPE_CHECKING:
     from hisparse_svc.engine.backups import BackUp, back_up
+    from hisparse_svc.engine.host_pool import AttachFailed, HostPool
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
     from hisparse_svc.engine.swapping import SwapIn, swap_in
     from hisparse_svc.kernels import Geometry, HostRows
+    from hisparse_svc.rpc.values import Reclaimed, Usage
 
-_WITH_TORCH = {
+_HOMES = {
     "MLA_BF16": "hisparse_svc.engine.rows",
     "MLA_F32": "hisparse_svc.engine.rows",
     "MLA_FP8": "hisparse_svc.engine.rows",
+    "AttachFailed": "hisparse_svc.engine.host_pool",
     "BackUp": "hisparse_svc.engine.backups",
     "Geometry": "hisparse_svc.kernels",
+    "HostPool": "hisparse_svc.engine.host_pool",
     "HostRows": "hisparse_svc.kernels",
     "HotCache": "hisparse_svc.engine.hot_cache",
     "ParkedSeat": "hisparse_svc.engine.parking",
+    "Reclaimed": "hisparse_svc.rpc.values",
     "RowFormat": "hisparse_svc.engine.rows",
     "SwapIn": "hisparse_svc.engine.swapping",
+    "Usage": "hisparse_svc.rpc.values",
     "back_up": "hisparse_svc.engine.backups",
     "park_seat": "hisparse_svc.engine.parking",
     "swap_in": "hisparse_svc.engine.swapping",
@@ -59,8 +65,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _WITH_TORCH:
-        value: object = getattr(import_module(_WITH_TORCH[name]), name)
+    if name in _HOMES:
+        value: object = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
