@@ -6,15 +6,12 @@ Each name is imported when it is first asked for: `HostPool` needs no torch, `Ho
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from hisparse_svc.engine.host_pool import AttachFailed, HostPool
-from hisparse_svc.engine.registration import NotRegistered
-from hisparse_svc.rpc.values import Reclaimed, Usage
-
 if TYPE_CHECKING:
     from hisparse_svc.engine.backups import BackUp, back_up
     from hisparse_svc.engine.host_pool import AttachFailed, HostPool
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
+    from hisparse_svc.engine.registration import NotRegistered
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
     from hisparse_svc.engine.swapping import SwapIn, swap_in
     from hisparse_svc.kernels import Geometry, HostRows
@@ -30,6 +27,7 @@ _HOMES = {
     "HostPool": "hisparse_svc.engine.host_pool",
     "HostRows": "hisparse_svc.kernels",
     "HotCache": "hisparse_svc.engine.hot_cache",
+    "NotRegistered": "hisparse_svc.engine.registration",
     "ParkedSeat": "hisparse_svc.engine.parking",
     "Reclaimed": "hisparse_svc.rpc.values",
     "RowFormat": "hisparse_svc.engine.rows",
