@@ -11,6 +11,8 @@ import argparse
 import datetime
 import json
 import platform
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -250,7 +252,7 @@ def main() -> None:
             "gpu": torch.cuda.get_device_name(0),
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "command": f"python benches/swap_in.py --gib {options.gib} --parts {' '.join(options.parts)}",
+            "command": shlex.join(["python", *sys.argv]),
             "unit": "us, median of graph replays, of one layer (resolve, swap_in, backup) or one group",
         },
     )
