@@ -6,24 +6,31 @@
         async with client.admit(prompt_tokens=4096, max_new_tokens=256) as held:
             ...                                     # or: held = await client.admit(…)
 
+What `admit` gives is a coroutine: `asyncio.create_task`, `gather`, `wait_for` and `timeout` take it. Cancelled before
+its answer is here, it releases what its request id stands for, and then raises; a lease in hand is its holder's.
+
 What each call means, takes and raises is written once, in `hisparse_svc.client`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
 
+from hisparse_svc.errors import HiSparseError
 from hisparse_svc.rpc import calls, convert, retry, status, values
 from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
     from types import TracebackType
 
     from google.protobuf.message import Message
@@ -41,7 +48,9 @@ class Client:
 
     def __init__(self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S) -> None:
         self.target = resolve(target)
-        self.timeout_s = timeout_s
+        self.timeout_s = calls.timeout(timeout_s)
+        self._closed = False
+        self._undoing: set[asyncio.Task[None]] = set()
         self._channel = grpc.aio.insecure_channel(self.target.address, options(self.target))
 
     async def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
@@ -50,6 +59,7 @@ class Client:
 
     async def watch_capacity(self, lengths: Iterable[int] = ()) -> AsyncGenerator[values.Capacity]:
         """As `hisparse_svc.Client.watch_capacity`."""
+        self._check_open()
         watched = convert.Watched()
         call = calls.watch_capacity(lengths)
         answers = self._channel.unary_stream(
@@ -160,7 +170,30 @@ class Client:
 
     async def send(self, call: Call[Answer, Value]) -> Answer:
         """As `hisparse_svc.Client.send`."""
-        timeout_s = self.timeout_s + call.wait_s
+        try:
+            return await self._send(call, self.timeout_s + call.wait_s)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise Unreachable(CLOSED) from None  # grpc cancels what is under way when its channel is closed
+            await self._undo(call)
+            raise
+
+    async def _undo(self, call: Call[Any, Any]) -> None:
+        """Take back what a cancelled call may have got; cancelled again, it goes on in the background."""
+
+        async def undo() -> None:
+            with contextlib.suppress(HiSparseError, asyncio.CancelledError):
+                for step in call.undo:
+                    await self._send(step, calls.UNDO_S)
+
+        if call.undo:
+            task = asyncio.create_task(undo())
+            self._undoing.add(task)
+            task.add_done_callback(self._undoing.discard)
+            await asyncio.shield(task)
+
+    async def _send(self, call: Call[Answer, Value], timeout_s: float) -> Answer:
         end = time.monotonic() + timeout_s
         method = self._channel.unary_unary(
             call.path,
@@ -169,6 +202,7 @@ class Client:
         )
         tries = 0
         while True:
+            self._check_open()
             try:
                 answer: Answer = await method(call.request, timeout=max(end - time.monotonic(), 0.001))
             except grpc.RpcError as failure:
@@ -186,7 +220,13 @@ class Client:
 
     async def close(self) -> None:
         """Close the connection; leases live on until they are released or end."""
+        await asyncio.gather(*self._undoing, return_exceptions=True)
+        self._closed = True
         await self._channel.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unreachable(CLOSED)
 
     async def __aenter__(self) -> Client:
         """Give the client itself."""
@@ -197,7 +237,7 @@ class Client:
         await self.close()
 
 
-class PendingLease:
+class PendingLease(Coroutine[Any, Any, "HeldLease"]):
     """A lease asked for: awaited for the lease alone, or entered with `async with` to release it at the end."""
 
     def __init__(self, coming: Coroutine[Any, Any, HeldLease]) -> None:
@@ -207,6 +247,18 @@ class PendingLease:
     def __await__(self) -> Generator[Any, Any, HeldLease]:
         """Ask, and give the lease."""
         return self._coming.__await__()
+
+    def send(self, value: Any) -> Any:
+        """As of every coroutine."""
+        return self._coming.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """As of every coroutine."""
+        return self._coming.throw(*error)
+
+    def close(self) -> None:
+        """As of every coroutine."""
+        self._coming.close()
 
     async def __aenter__(self) -> HeldLease:
         """Ask, and give the lease."""

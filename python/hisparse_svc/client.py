@@ -11,6 +11,7 @@ One client is one connection, safe to share between threads. Make it after any f
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ import grpc
 
 from hisparse_svc.rpc import calls, convert, retry, status, values
 from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 
 if TYPE_CHECKING:
@@ -42,14 +44,16 @@ class Client:
         timeout_s: Deadline of every call, retries included; calls that wait get their wait besides.
 
     Raises:
-        InvalidInput: The target cannot be read. A service that is not there shows at the first call.
+        InvalidInput: The target or the timeout cannot be read. A service that is not there shows at the first call.
 
     Every call raises a `HiSparseError` that says what to do: `InvalidInput`, `Unreachable`, or a kind of `Refused`.
+    An `admit` or `batch_admit` that is interrupted (Ctrl-C) releases what its request ids stand for before it raises.
     """
 
     def __init__(self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S) -> None:
         self.target = resolve(target)
-        self.timeout_s = timeout_s
+        self.timeout_s = calls.timeout(timeout_s)
+        self._closed = False
         self._channel = grpc.insecure_channel(self.target.address, options(self.target))
 
     def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
@@ -181,7 +185,17 @@ class Client:
 
     def send(self, call: Call[Answer, Value]) -> Answer:
         """Send a call and give its answer as a message."""
-        timeout_s = self.timeout_s + call.wait_s
+        try:
+            return self._send(call, self.timeout_s + call.wait_s)
+        except Exception:
+            raise
+        except BaseException:  # interrupted: nobody will hear of a grant
+            with contextlib.suppress(Exception):
+                for undo in call.undo:
+                    self._send(undo, calls.UNDO_S)
+            raise
+
+    def _send(self, call: Call[Answer, Value], timeout_s: float) -> Answer:
         end = time.monotonic() + timeout_s
         method = self._channel.unary_unary(
             call.path,
@@ -190,8 +204,10 @@ class Client:
         )
         tries = 0
         while True:
+            self._check_open()
             try:
-                answer: Answer = method(call.request, timeout=max(end - time.monotonic(), 0.001))
+                left_s = max(end - time.monotonic(), 0.001)
+                answer: Answer = (_waited if call.wait_s else _called)(method, call.request, left_s)
             except grpc.RpcError as failure:
                 error = status.to_error(failure, self.target, call.request, timeout_s)
             else:
@@ -204,6 +220,7 @@ class Client:
 
     def stream(self, call: Call[Answer, Value]) -> Iterator[Answer]:
         """Send a call whose answers go on until the iterator is closed."""
+        self._check_open()
         answers = self._channel.unary_stream(
             call.path,
             request_serializer=type(call.request).SerializeToString,
@@ -219,8 +236,13 @@ class Client:
     def _run(self, call: Call[Any, Value]) -> Value:
         return call.read(self.send(call))
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unreachable(CLOSED)
+
     def close(self) -> None:
         """Close the connection; leases live on until they are released or end."""
+        self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Client:
@@ -230,6 +252,20 @@ class Client:
     def __exit__(self, *_: object) -> None:
         """Close the connection."""
         self.close()
+
+
+def _called(method: Any, request: Message, left_s: float) -> Any:
+    return method(request, timeout=left_s)
+
+
+def _waited(method: Any, request: Message, left_s: float) -> Any:
+    """Call what may wait in the service's line: an interruption takes it out of the line, which `_called` would not."""
+    coming = method.future(request, timeout=left_s)
+    try:
+        return coming.result()
+    except KeyboardInterrupt:
+        coming.cancel()
+        raise
 
 
 class HeldLease:

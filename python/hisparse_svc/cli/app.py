@@ -3,20 +3,23 @@
 ::
 
     0  done      2  invalid input or configuration      3  the service cannot be reached      4  the request is refused
-    1  a defect of this program      130  interrupted
+    1  a defect of this program      130  interrupted      141  nobody reads the output any more      143  told to stop
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from hisparse_svc._core import __version__
 from hisparse_svc.cli import output
+from hisparse_svc.cli.signals import Ended
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.rpc.refusals import Refused, Unreachable
 
@@ -63,6 +66,15 @@ class LazyCommands(click.Group):
         assert isinstance(command, click.Command), cmd_name  # noqa: S101 - a command file without a command is a defect
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click, which has words and codes of its own for an interruption, is passed by."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Ended(signal.SIGINT) from None
+        except BrokenPipeError:
+            raise Ended(signal.SIGPIPE) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         del ctx
@@ -99,12 +111,28 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = program.main(given, prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except Ended as ended:
+        code = interrupted(ended)
+    except (KeyboardInterrupt, click.exceptions.Abort):  # click's word for it; it is an `Exception`, so it goes first
+        code = interrupted(Ended(signal.SIGINT))
+    except BrokenPipeError:
+        code = interrupted(Ended(signal.SIGPIPE))
     except Exception as failure:  # the last place that can turn an error into words
         code = report(failure, as_json="--json" in given, debug="--debug" in given)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        output.error("interrupted; nothing was left behind")
-        code = 130
     sys.exit(code)
+
+
+def interrupted(ended: Ended) -> int:
+    """Say in one line that a signal ended the command; give the exit code."""
+    if ended.exit_code == 128 + signal.SIGPIPE:
+        # As any filter whose reader has gone: no words. The interpreter's own last flush must find an open file.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ended.exit_code
+    if sys.stderr.isatty():
+        click.echo(err=True)  # the terminal has just written ^C
+    output.error(ended.text)
+    return ended.exit_code
 
 
 def report(failure: Exception, *, as_json: bool, debug: bool) -> int:

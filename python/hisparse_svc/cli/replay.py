@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hisparse_svc.cli import options, output, remote
+from hisparse_svc.cli import options, output, remote, signals
 from hisparse_svc.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -136,9 +136,10 @@ def _against(
     from hisparse_svc.replay import document, live  # noqa: PLC0415 - as above
 
     async def play(report: Callable[[int], None]) -> tuple[dict[str, Any], Any]:
-        async with aio.Client(target) as client:
-            info = await client.server_info()
-            return await live.play(client, trace, chosen, report), info
+        with signals.cancelling():
+            async with aio.Client(target) as client:
+                info = await client.server_info()
+                return await live.play(client, trace, chosen, report), info
 
     with progress(len(trace), quiet) as report:
         played, info = asyncio.run(play(report))

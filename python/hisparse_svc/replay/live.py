@@ -58,6 +58,8 @@ async def play(
 ) -> dict[str, Any]:
     """Play a trace against a server.
 
+    However it ends, it gives its leases back first; a cancellation says in its text whether it could.
+
     Returns:
         `outcome` and `timeline`, as `document.play`; the outcome also has `unbalanced`, which must be 0.
     """
@@ -68,10 +70,13 @@ async def play(
             await run.in_order()
         else:
             await run.in_time()
-    finally:
-        # What ended the replay early matters more than what then cannot be given back; such leases end by themselves.
-        with contextlib.suppress(HiSparseError):
-            await run.give_back()
+    except asyncio.CancelledError:
+        left = await run.give_back()
+        kept = f"{left} of its leases could not be given back, and end within {LEASE_TTL_S:g} s"
+        raise asyncio.CancelledError(kept if left else "its leases were given back") from None
+    except HiSparseError:
+        await run.give_back()  # what ended the replay matters more than what then cannot be given back
+        raise
     return run.result()
 
 
@@ -82,6 +87,8 @@ class _Run:
         self.name = f"replay-{secrets.token_hex(4)}"
         self.tally = Tally()
         self.running: dict[int, aio.HeldLease] = {}
+        self.open: set[int] = set()
+        """Requests that may hold a lease: asked for, and neither refused nor released; an answer may be on its way."""
         self.waiting: deque[int] = deque()
         self.arrived = 0
 
@@ -95,11 +102,16 @@ class _Run:
         self.step_ms = max((last - first) // SAMPLES, 1)
         self.next_sample_ms = first
 
-    async def give_back(self) -> None:
-        """Release what is still held, also where the replay was cut short."""
-        while self.running:
-            _, held = self.running.popitem()
-            await held.release()
+    async def give_back(self) -> int:
+        """Release what may still be held, up to the first failure; how much is left."""
+        with contextlib.suppress(HiSparseError):
+            for place in sorted(self.open):
+                await self.client.release(request_id=self.request_id(place))
+                self.open.remove(place)
+        return len(self.open)
+
+    def request_id(self, place: int) -> str:
+        return f"{self.name}-{place}"
 
     # --- max: one clock, jumping -------------------------------------------------------------------------------------
 
@@ -199,14 +211,19 @@ class _Run:
 
     async def ask(self, place: int, wait_s: float) -> aio.HeldLease:
         _, prompt, output = self.requests[place]
-        return await self.client.admit(
-            prompt,
-            output,
-            request_id=f"{self.name}-{place}",
-            prefix_hashes=self.trace.page_hashes(place, self.page_tokens),
-            ttl_s=LEASE_TTL_S,
-            wait_s=wait_s,
-        )
+        self.open.add(place)
+        try:
+            return await self.client.admit(
+                prompt,
+                output,
+                request_id=self.request_id(place),
+                prefix_hashes=self.trace.page_hashes(place, self.page_tokens),
+                ttl_s=LEASE_TTL_S,
+                wait_s=wait_s,
+            )
+        except (NeverFits, PoolBusy, QuotaExceeded):
+            self.open.discard(place)
+            raise
 
     def started(self, place: int, held: aio.HeldLease, waited_ms: int) -> int:
         """Count a grant; how long it runs, in microseconds."""
@@ -231,6 +248,7 @@ class _Run:
         # Counted out before the call: others may be granted its pages before the answer is here.
         self.audit.released(held.lease)
         await held.release()
+        self.open.discard(place)
 
     def sample(self, now_ms: int) -> None:
         while self.next_sample_ms <= now_ms and len(self.tally.timeline) <= SAMPLES + 1:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -34,6 +34,12 @@ Asked = TypeVar("Asked", bound=Message)
 TIMEOUT_S = 10.0
 """A call's deadline where none is given, as in the server's own rule."""
 
+SHORTEST_S, MOST_S = 0.001, 1e9
+"""Bounds of a call's deadline, in seconds."""
+
+UNDO_S = 2.0
+"""Deadline for taking back what an interrupted call may have got; whoever interrupts does not want to wait."""
+
 LONGEST_S = 315_576_000_000.0
 """What a protobuf duration holds: ten thousand years."""
 
@@ -48,6 +54,21 @@ class Call(Generic[Answer, Value]):
     read: Callable[[Answer], Value]
     wait_s: float = 0.0
     """How long the server may hold it before it decides; the deadline grows by it."""
+    undo: tuple[Call[Any, Any], ...] = ()
+    """What takes it back where its caller stops waiting, so that a grant nobody hears of is not held until it ends."""
+
+
+def timeout(seconds: Any, field: str = "timeout_s") -> float:
+    """Read a deadline in seconds.
+
+    Raises:
+        InvalidInput: It is no number, or out of range.
+    """
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if number and SHORTEST_S <= seconds <= MOST_S:
+        return float(seconds)
+    rule = f"must be a number of seconds from {SHORTEST_S:g} to {MOST_S:,.0f}"
+    raise InvalidInput([Problem(field, repr(seconds)[:40], rule, "write 10 or 0.5")])
 
 
 def get_capacity(lengths: Iterable[int], tenant: str = "") -> Call[capacity_pb2.GetCapacityResponse, values.Capacity]:
@@ -69,7 +90,9 @@ def admit(
 ) -> Call[admission_pb2.AdmitResponse, values.Admission]:
     """Reserve everything a request needs. One without an id gets a random one, so that the call may be repeated."""
     message = _admit_message(request, validate_only=validate_only, epoch=epoch, wait=_duration("wait", wait_s))
-    return _admission("Admit", message, admission_pb2.AdmitResponse, convert.admission, max(wait_s, 0.0))
+    undo = () if validate_only else (release("", message.request_id, message.tenant),)
+    call = _admission("Admit", message, admission_pb2.AdmitResponse, convert.admission, max(wait_s, 0.0))
+    return replace(call, undo=undo)
 
 
 def batch_admit(
@@ -77,7 +100,8 @@ def batch_admit(
 ) -> Call[admission_pb2.BatchAdmitResponse, tuple[values.Decision, ...]]:
     """Decide on several requests, each by itself."""
     message = admission_pb2.BatchAdmitRequest(requests=[_admit_message(request) for request in requests])
-    return _admission("BatchAdmit", message, admission_pb2.BatchAdmitResponse, _decisions)
+    undo = tuple(release("", each.request_id, each.tenant) for each in message.requests)
+    return replace(_admission("BatchAdmit", message, admission_pb2.BatchAdmitResponse, _decisions), undo=undo)
 
 
 def commit(

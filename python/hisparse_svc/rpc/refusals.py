@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from hisparse_svc.rpc.values import Capacity
 
 
+CLOSED = "this client was closed, by close() or with its node; make another one"
+"""What a call on a closed client says."""
+
+
 class Unreachable(HiSparseError):
     """No service answers at the target."""
 
@@ -106,7 +110,7 @@ class PoolBusy(Refused):
 class QuotaExceeded(Refused):
     """The tenant holds as much as it may."""
 
-    remedy = "release something of this tenant, or raise its quota"
+    remedy = "release something of this tenant, or try another node: this version has no setting for quotas"
 
     @property
     def pool(self) -> str:
