@@ -28,6 +28,8 @@ HEAD = """\
 | 3 | the service cannot be reached |
 | 4 | the service refused the request |
 | 130 | interrupted |
+| 141 | nobody reads the output any more |
+| 143 | told to stop (SIGTERM), and had something to give back first |
 """
 
 JSON = """

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 PREFIX = "HISPARSE_"
 
-OTHERS = (f"{PREFIX}CONFIG", TARGET_VARIABLE, f"{PREFIX}SHARED")
-"""Variables of ours that are no settings: the file, where clients look, and where the tests find their vectors."""
+OTHERS = (f"{PREFIX}CONFIG", TARGET_VARIABLE, f"{PREFIX}CACHE_DIR", f"{PREFIX}SHARED")
+"""Variables of ours that are no settings: the file, where clients look, where compiled kernels are kept, and where the
+tests find their vectors."""
 
 SERVICE_LINKS = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
 """What Kubernetes sets in a pod for a Service that happens to be called `hisparse`; none of it is meant for us."""
@@ -194,6 +195,18 @@ def load(
     return ServeConfig(**chosen)
 
 
+def check_environment(environment: Mapping[str, str] | None = None) -> None:
+    """Refuse variables with our prefix that nothing reads; commands that ask a service look at them as `serve` does.
+
+    Raises:
+        InvalidInput: Every such variable, and the name that was meant.
+    """
+    problems: list[Problem] = []
+    _from_environment(os.environ if environment is None else environment, problems)
+    if problems:
+        raise InvalidInput(problems)
+
+
 def _from_flags(flags: Mapping[str, Any], problems: list[Problem]) -> dict[str, tuple[str, Any]]:
     given = {}
     for name, value in flags.items():
@@ -214,8 +227,10 @@ def _from_environment(variables: Mapping[str, str], problems: list[Problem]) -> 
         if variable in known:
             given[known[variable]] = (variable, variables[variable])
         elif not SERVICE_LINKS.fullmatch(variable.removeprefix(PREFIX)):
-            names = [*known, *OTHERS[:2]]
-            problems.append(_unknown(variable, variables[variable], variable, names, str))
+            names = [*known, *OTHERS[:3]]
+            problems.append(
+                _unknown(variable, variables[variable], variable, names, str, kind="variable of this program")
+            )
     return given
 
 
@@ -240,8 +255,10 @@ def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]
     return given
 
 
-def _unknown(field: str, value: Any, name: str, known: Any, write: Callable[[str], str]) -> Problem:
+def _unknown(
+    field: str, value: Any, name: str, known: Any, write: Callable[[str], str], *, kind: str = "setting of `serve`"
+) -> Problem:
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     remedy = f"did you mean {write(near[0])}?" if near else f"use one of {', '.join(map(write, known))}"
     shown = f'"{value}"' if isinstance(value, str) else str(value)
-    return Problem(field, shown[:80], "no setting of `serve` has this name", remedy)
+    return Problem(field, shown[:80], f"no {kind} has this name", remedy)

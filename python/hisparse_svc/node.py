@@ -148,8 +148,12 @@ class Node:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens, with the ports it got."""
-        return self._service.addresses
+        """Where it listens, with the ports it got; a socket by its whole path, for who runs elsewhere."""
+        scheme, absolute = "unix:", Path.cwd()
+        return [
+            f"{scheme}{absolute / address.removeprefix(scheme)}" if address.startswith(scheme) else address
+            for address in self._service.addresses
+        ]
 
     @property
     def target(self) -> str:
@@ -232,7 +236,8 @@ def _as_flags(failure: InvalidInput) -> InvalidInput:
     """Name settings as flags: the service knows most of them by their bare names."""
 
     def flag(field: str) -> str:
-        return field if field.startswith("--") else f"--{field.replace('_', '-')}"
+        named = "max_requests" if field == "request_slots" else field  # the flag's name, and the pool's
+        return named if named.startswith("--") else f"--{named.replace('_', '-')}"
 
     return InvalidInput([replace(problem, field=flag(problem.field)) for problem in failure.problems])
 

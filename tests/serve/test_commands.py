@@ -6,11 +6,14 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from hisparse_svc import InvalidInput, Node
+from hisparse_svc.cli import output
 
 from tests.conftest import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.serve.conftest import Served
 
@@ -112,3 +115,74 @@ def test_more_seats_than_fit_are_refused(serve: Callable[..., Served]) -> None:
     del serve
     told = run("serve", "--seats", "1000", "--http", "off", "--socket", "/nonexistent/s")
     assert (told.code, told.errors[0].split()[0]) == (2, "--seats")
+
+
+def test_a_refusal_as_json_has_what_programs_go_by_as_fields(node: Served) -> None:
+    never = node.cli("admit", "--prompt-tokens", "1000000", "--json").document["problems"][0]
+    assert (never["reason"], never["retry_after_s"], never["limit_value"] > 0) == ("NEVER_FITS", None, True)
+    assert never["limit"]
+    held = node.cli("admit", "--pages", "300", "--json").document["lease"]["id"]
+    busy = node.cli("admit", "--pages", "100", "--json").document["problems"][0]
+    assert (busy["reason"], busy["pool"], busy["limit"]) == ("POOL_BUSY", "host_pages", None)
+    assert busy["retry_after_s"] > 0
+    node.cli("release", held)
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m\x1b]0;\x07", "[bold]b[/bold]", "[/nonsense]", "\u202etxt.exe", "back\\"])
+def test_names_of_other_callers_reach_the_terminal_as_text(node: Served, name: str) -> None:
+    try:
+        held = node.client().admit(64, request_id=name)
+    except InvalidInput:
+        pytest.skip("the service refuses such a name")
+    with held:
+        printed = [node.cli("leases"), node.cli("admit", "--prompt-tokens", "64", "--request-id", name)]
+    for told in printed:
+        assert told.code == 0, told.err
+        assert not any(letter in told.out for letter in "\x1b\x07\u202e"), told.out
+        assert "".join(output.plain(name).split()) in "".join(told.out.split()), told.out
+
+
+def test_text_of_other_callers_is_escaped() -> None:
+    assert output.plain("a\x1b[31m\x9b\u202eb\r") == "a\\x1b[31m\\x9b\\u202eb\\r"
+    assert output.shown("[bold]") == "\\[bold]"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("admit", "--prompt-tokens is missing"),
+        ("admit --pages 1 --ttl 0", "ttl is 0.0"),
+        ("admit --pages 1 --ttl 1e12", "from 0 to 1,000,000,000"),
+        ("admit --pages 1 --wait 1e300", "from 0 to 1,000,000,000"),
+        ("capacity --timeout 0", "from 0.001 to 1,000,000,000"),
+        ("serve --max-requests 0 --backing none", "--max-requests is 0"),
+    ],
+)
+def test_what_no_service_could_take_is_refused_before_one_is_asked(tmp_path: Path, flags: str, told: str) -> None:
+    command, *rest = flags.split()
+    where = ("--socket", f"{tmp_path}/s", "--http", "off") if command == "serve" else ("--target", f"unix:{tmp_path}/s")
+    refused = run(command, *rest, *where)
+    assert (refused.code, told in refused.err) == (2, True), refused.err
+
+
+@pytest.mark.parametrize("command", ["capacity", "leases", "drain", "watch", "admit --pages 1", "replay sample"])
+def test_a_misspelt_variable_is_named_by_every_command_that_asks_a_service(tmp_path: Path, command: str) -> None:
+    target = f"unix:{tmp_path}/s"
+    told = run(*command.split(), "--target", target, env={"HISPARSE_TARGT": target})
+    assert (told.code, "did you mean HISPARSE_TARGET?" in told.err) == (2, True), told.err
+    there = run(*command.split(), "--target", target, env={"HISPARSE_CACHE_DIR": str(tmp_path)})
+    assert there.code == 3, there.err
+
+
+def test_the_ready_line_names_a_relative_socket_by_its_whole_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Node.embedded(host_pool="1GiB", backing="none", socket="here.sock") as node:
+        assert node.addresses == [f"unix:{tmp_path}/here.sock"]
+
+
+def test_a_replay_without_engines_says_why_it_finds_no_prefix(node: Served) -> None:
+    told = node.cli("replay", "sample", "--limit", "20")
+    assert "only engines publish pages to a service" in told.out, told.out + told.err
+    assert "only engines publish" not in run("replay", "sample", "--limit", "20").out

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hisparse_svc.cli import options, output, remote
+from hisparse_svc.errors import InvalidInput, Problem
 
 
 @click.command("admit")
@@ -42,6 +43,9 @@ def command(
     """
     from hisparse_svc.rpc import calls, values  # noqa: PLC0415 - as in `remote`
 
+    if not {"prompt_tokens", "pages"} & options.given(counts).keys():
+        problem = Problem("--prompt-tokens", "missing", "says how long the request is", "give it, or --pages")
+        raise InvalidInput([problem])
     request = values.Request(
         prefix_hashes=[remote.digest(text) for text in prefix_hash],
         ttl_s=None if ttl is None else remote.seconds("--ttl", ttl, 0.0),
@@ -60,10 +64,11 @@ def command(
         screen.print(f"[bold green]would be granted[/bold green]: {lease.pages:,} pages, {lease.shared_pages:,} shared")
         return
     again = ", granted before under this request id" if admission.repeated_request else ""
-    screen.print(f"[bold green]granted[/bold green] lease [bold]{lease.id}[/bold]{again}")
+    screen.print(f"[bold green]granted[/bold green] lease [bold]{output.shown(lease.id)}[/bold]{again}")
     ends = "with its engine" if lease.expires_at is None else f"{lease.expires_at:%H:%M:%S} UTC unless committed"
     extents = ", ".join(f"{extent.first_page}+{extent.page_count}" for extent in lease.extents[:8])
     more = ", …" if len(lease.extents) > 8 else ""
-    screen.print(f"request {lease.request_id}, tenant {lease.tenant}, epoch {lease.epoch}, ends {ends}")
+    request_id, tenant = output.shown(lease.request_id), output.shown(lease.tenant)
+    screen.print(f"request {request_id}, tenant {tenant}, epoch {lease.epoch}, ends {ends}")
     screen.print(f"{lease.tokens:,} tokens in {lease.pages:,} pages ({lease.shared_pages:,} shared): {extents}{more}")
     screen.print(remote.pools(admission.capacity))

@@ -143,7 +143,10 @@ def report(failure: Exception, *, as_json: bool, debug: bool) -> int:
         traceback.print_exception(failure)
     code, problems = explain(failure)
     if as_json:
-        output.emit_json(output.problems_document(problems))
+        document = output.problems_document(problems)
+        if isinstance(failure, Refused):
+            document["problems"][0] |= failure.facts()
+        output.emit_json(document)
     for problem in problems:
         output.error(str(problem) if isinstance(failure, InvalidInput) else f"{problem.rule}; {problem.remedy}")
     return code

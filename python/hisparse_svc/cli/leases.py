@@ -51,6 +51,7 @@ def command(tenant: str | None, target: str | None, timeout: str | None, as_json
     for lease in leases:
         ends = "with its engine" if lease.expires_at is None else f"{lease.expires_at:%H:%M:%S} UTC"
         numbers = (f"{lease.tokens:,}", f"{lease.pages:,}", f"{lease.shared_pages:,}")
-        drawn.add_row(lease.id, lease.request_id, lease.tenant, str(lease.state), *numbers, ends)
+        names = map(output.shown, (lease.id, lease.request_id, lease.tenant))
+        drawn.add_row(*names, str(lease.state), *numbers, ends)
     screen = output.console()
     screen.print(drawn if leases else "no live leases")

@@ -42,9 +42,23 @@ def table(*columns: str, left: Iterable[str] = ()) -> Table:
     return drawn
 
 
+def plain(text: str) -> str:
+    """Escape what a terminal would obey or hide: text of other callers comes back from a service as they chose it."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
+
+def shown(text: str) -> str:
+    """Give `plain` text for a console or a table of ours, with no markup in it."""
+    from rich.markup import escape  # noqa: PLC0415 - as above
+
+    return escape(plain(text))
+
+
 def error(text: str) -> None:
     """Print one error, with what to do, on stderr."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {plain(text)}", err=True)
 
 
 def warning(text: str) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hisparse_svc.client import Client
     from hisparse_svc.rpc.values import Capacity
 
+MOST_S = 1e9
+"""Longest time that any flag may say; what a command or the service bounds further says so itself."""
+
 UNITS = {
     "host_pages": "pages",
     "seats": "hot buffers",
@@ -34,10 +37,18 @@ def target(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def connect(target: str | None, timeout: str | None) -> Client:
-    """Open a client as the flags say."""
-    from hisparse_svc.client import Client  # noqa: PLC0415 - grpc takes longer to import than other commands to run
+    """Open a client as the flags say.
 
-    return Client(target, timeout_s=seconds("--timeout", timeout, 10.0))
+    Raises:
+        InvalidInput: A flag cannot be read, or a variable with our prefix is none that we know.
+    """
+    from hisparse_svc import config  # noqa: PLC0415 - as below
+    from hisparse_svc.client import Client  # noqa: PLC0415 - grpc takes longer to import than other commands to run
+    from hisparse_svc.rpc import calls  # noqa: PLC0415 - as above
+
+    config.check_environment()
+    given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
+    return Client(target, timeout_s=calls.timeout(given, "--timeout"))
 
 
 def emit(message: Message) -> None:
@@ -51,14 +62,14 @@ def seconds(flag: str, text: str | None, default: float) -> float:
     """Read a flag that is a length of time.
 
     Raises:
-        InvalidInput: It is none, or negative.
+        InvalidInput: It is none, negative, or beyond `MOST_S`.
     """
     if text is None:
         return default
     value = options.literal(text)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
-        problem = Problem(flag, f'"{text}"', "must be a length of time in seconds", "write 30 or 0.5")
-        raise InvalidInput([problem])
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_S:
+        rule = f"must be a length of time, from 0 to {MOST_S:,.0f}"
+        raise InvalidInput([Problem(flag, f'"{text[:40]}"', rule, "write 30 or 0.5")])
     return float(value)
 
 
@@ -73,7 +84,7 @@ def show_capacity(seen: Capacity) -> None:
     if seen.fits:
         drawn = output.table("length", "fit now", "limited by", left=["limited by"])
         for fit in seen.fits:
-            drawn.add_row(f"{fit.tokens:,}", f"[bold]{fit.count:,}[/bold]", fit.binding or "-")
+            drawn.add_row(f"{fit.tokens:,}", f"[bold]{fit.count:,}[/bold]", output.shown(fit.binding) or "-")
         screen.print()
         screen.print(drawn)
 
@@ -84,7 +95,8 @@ def pools(seen: Capacity) -> Table:
     shown = [part for part in parts if part in parts[:3] or any(getattr(pool, part) for pool in seen.pools)]
     drawn = output.table("pool", *shown, "total", "unit", left=["pool", "unit"])
     for pool in seen.pools:
-        name = pool.name if pool.numa_node is None else f"{pool.name} (NUMA {pool.numa_node})"
+        called = output.shown(pool.name)
+        name = called if pool.numa_node is None else f"{called} (NUMA {pool.numa_node})"
         drawn.add_row(
             name, *(f"{getattr(pool, part):,}" for part in shown), f"{pool.total:,}", UNITS.get(pool.name, "")
         )

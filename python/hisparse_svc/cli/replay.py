@@ -132,8 +132,10 @@ def _against(
     """Play against a service, and on the device alone of the model it serves."""
     import asyncio  # noqa: PLC0415 - only against a service
 
-    from hisparse_svc import aio  # noqa: PLC0415 - as above
+    from hisparse_svc import aio, config  # noqa: PLC0415 - as above
     from hisparse_svc.replay import document, live  # noqa: PLC0415 - as above
+
+    config.check_environment()
 
     async def play(report: Callable[[int], None]) -> tuple[dict[str, Any], Any]:
         with signals.cancelling():
@@ -190,7 +192,10 @@ def show(document: dict[str, Any], out: Path | None, plot: Path | None) -> None:
     screen, node, alone = output.console(), document["node"], document["device_only"]
     size = f", host pool {node['host_bytes'] / 2**30:,.1f} GiB" if "host_bytes" in node else ""
     gpu = f"{node['kv_bytes'] / 2**30:,.1f} GiB of GPU memory"
-    screen.print(f"[bold]{document['requests']:,} requests[/bold], {node['model']}, {gpu}{size}, {node['mode']}")
+    screen.print(
+        f"[bold]{document['requests']:,} requests[/bold], {output.shown(node['model'])}, {gpu}{size}, "
+        f"{output.shown(node['mode'])}"
+    )
     drawn = output.table("", "this node", "device alone", left=[""])
     for key, words in ROWS.items():
         drawn.add_row(words, f"{document[key]:,}", f"{alone[key]:,}")
@@ -201,6 +206,8 @@ def show(document: dict[str, Any], out: Path | None, plot: Path | None) -> None:
         *(f"{half['new_extents_per_request']['mean']:.2f}" for half in (document, alone)),
     )
     screen.print(drawn)
+    if "backing" in node and document["prefix_hit_pages"] == 0:
+        screen.print("no prefix was found: only engines publish pages to a service, and this replay runs none")
     for path, verb in ((out, "Saved"), (plot, "Drawn")):
         if path is not None:
             screen.print(f"{verb} to {path}")

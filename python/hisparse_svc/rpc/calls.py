@@ -89,7 +89,7 @@ def admit(
     request: values.Request, *, wait_s: float = 0.0, validate_only: bool = False, epoch: int = 0
 ) -> Call[admission_pb2.AdmitResponse, values.Admission]:
     """Reserve everything a request needs. One without an id gets a random one, so that the call may be repeated."""
-    message = _admit_message(request, validate_only=validate_only, epoch=epoch, wait=_duration("wait", wait_s))
+    message = _admit_message(request, validate_only=validate_only, epoch=epoch, wait=_duration("wait", wait_s or None))
     undo = () if validate_only else (release("", message.request_id, message.tenant),)
     call = _admission("Admit", message, admission_pb2.AdmitResponse, convert.admission, max(wait_s, 0.0))
     return replace(call, undo=undo)
@@ -279,10 +279,12 @@ def _decisions(message: admission_pb2.BatchAdmitResponse) -> tuple[values.Decisi
 
 
 def _duration(field: str, seconds: float | None) -> Duration | None:
-    if seconds is None or seconds == 0:
+    if seconds is None:
         return None
-    if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
-        raise InvalidInput([Problem(field, str(seconds), "must be a length of time", "give seconds, not negative")])
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not (number and math.isfinite(seconds) and 0 < seconds <= LONGEST_S):
+        rule = f"must be a length of time: seconds above 0, at most {LONGEST_S:,.0f}"
+        raise InvalidInput([Problem(field, repr(seconds)[:40], rule, "write 30 or 0.5, or leave it out")])
     nanos = round(seconds * 1_000_000_000)
     return Duration(seconds=nanos // 1_000_000_000, nanos=nanos % 1_000_000_000)
 
@@ -292,6 +294,7 @@ def _message(kind: type[Asked], **fields: Any) -> Asked:
     problems = []
     for name, value in fields.items():
         try:
+            _refuse_truth(kind, name, value)
             kind(**{name: value})
         except (TypeError, ValueError, OverflowError, AttributeError):
             known = [field.name for field in kind.DESCRIPTOR.fields]
@@ -306,6 +309,15 @@ def _message(kind: type[Asked], **fields: Any) -> Asked:
     if problems:
         raise InvalidInput(problems)
     return kind(**fields)
+
+
+def _refuse_truth(kind: type[Message], name: str, value: Any) -> None:
+    """Refuse `True` for a number: protobuf takes it for 1."""
+    field = kind.DESCRIPTOR.fields_by_name.get(name)
+    if field is not None and field.type != field.TYPE_BOOL:
+        entries = value if isinstance(value, (list, tuple)) else (value,)
+        if any(isinstance(entry, bool) for entry in entries):
+            raise TypeError(name)
 
 
 RULES = {

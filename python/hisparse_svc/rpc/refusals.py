@@ -71,6 +71,16 @@ class Refused(HiSparseError):
         """Pickle with every attribute, so that a refusal crosses a process border whole."""
         return _remade, (type(self), str(self), self.__dict__)
 
+    def facts(self) -> dict[str, Any]:
+        """Give what programs go by as plain data, each `None` where this refusal has none."""
+        return {
+            "reason": self.reason or None,
+            "retry_after_s": self.retry_after_s,
+            "pool": self.metadata.get("pool"),
+            "limit": self.metadata.get("limit"),
+            "limit_value": self._number("value"),
+        }
+
     def _number(self, key: str) -> int | None:
         text = self.metadata.get(key, "")
         return int(text) if text.isdecimal() else None
