@@ -155,6 +155,16 @@ def test_a_wrong_flag_of_plan_is_refused(cli: Callable[..., Run], kind: str) -> 
     refuse(cli("plan", "glm-5.2", *arguments), field, word)
 
 
+def test_a_length_beyond_64_bits_is_refused_once(cli: Callable[..., Run]) -> None:
+    done = cli("plan", "glm-5.2", "--context", "9" * 20)
+    refuse(done, "--context[0]", "64 bits")
+    assert len(done.errors) == 1, done.errors
+
+
+def test_a_preset_without_its_dot_is_told_the_one_that_is_meant(cli: Callable[..., Run]) -> None:
+    refuse(cli("plan", "glm-52"), "MODEL", "glm-5.2?")
+
+
 def test_problems_of_the_model_and_of_every_flag_come_together(cli: Callable[..., Run]) -> None:
     done = cli("plan", "glm-52", "--ratio", "nan", "--hot-rows", "true", "--tp", "0", "--kv-dtype", "int4")
     for field in ("MODEL", "--ratio", "--hot-rows", "--tp", "--kv-dtype"):

@@ -58,7 +58,7 @@ def heading(plan: Plan) -> str:
     draft = f", {model.draft_layers} draft" if model.draft_layers else ""
     pool = f"ratio {plan.ratio:g}" if plan.hisparse else "no host pool"
     return (
-        f"[bold]{escape(model.name)}[/bold]  {model.family}, {model.layers} layers "
+        f"[bold]{escape(model.name)}[/bold]  {model.family}, {model.layers} layer{'' if model.layers == 1 else 's'} "
         f"({model.indexer_layers} with an indexer{draft}), top-k {model.top_k:,}\n"
         f"{layout.kv_dtype} rows of {layout.row_bytes:,} B, indexer keys of {layout.indexer_bytes:,} B\n"
         f"engine {plan.engine}, {show_size(plan.kv_bytes)} of GPU memory for KV, {pool}"

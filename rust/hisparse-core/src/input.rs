@@ -198,14 +198,23 @@ pub fn shown(value: &Value) -> String {
     format!("{head}…")
 }
 
-/// The known name nearest to a misspelt one, if one is near at all.
+/// The known name nearest to a misspelt one, if one is near at all. Of equally near ones, a name that has the same letters
+/// and digits goes first: `glm-52` is `glm-5.2` with a sign left out, and not `glm-5` with a digit too many.
 pub fn nearest<'n>(word: &str, known: &[&'n str]) -> Option<&'n str> {
     known
         .iter()
-        .map(|name| (edit_distance(&word.to_lowercase(), &name.to_lowercase()), *name))
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, name)| *distance <= name.len().max(word.len()) / 2)
-        .map(|(_, name)| name)
+        .map(|name| {
+            let (word, near) = (word.to_lowercase(), name.to_lowercase());
+            (edit_distance(&word, &near), edit_distance(&letters(&word), &letters(&near)), *name)
+        })
+        .min_by_key(|(distance, of_letters, _)| (*distance, *of_letters))
+        .filter(|(distance, _, name)| *distance <= name.len().max(word.len()) / 2)
+        .map(|(.., name)| name)
+}
+
+/// A name without its dashes, dots and underscores.
+fn letters(name: &str) -> String {
+    name.chars().filter(|letter| letter.is_alphanumeric()).collect()
 }
 
 /// Levenshtein distance, by the plain two-row table.
@@ -292,6 +301,7 @@ mod tests {
         let known = ["top_k", "device_buffer_size", "host_to_device_ratio"];
         assert_eq!(nearest("device_bufer_size", &known), Some("device_buffer_size"));
         assert_eq!(nearest("topk", &known), Some("top_k"));
+        assert_eq!(nearest("glm-52", &["glm-5", "glm-5.1", "glm-5.2"]), Some("glm-5.2"));
         assert_eq!(nearest("zzzzzzzzzzz", &known), None);
     }
 }

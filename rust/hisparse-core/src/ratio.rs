@@ -24,6 +24,10 @@ impl Ratio {
     /// Decimal places a ratio may have.
     const PLACES: u32 = 6;
 
+    /// [`MAX_RATIO`] as a double.
+    #[allow(clippy::cast_precision_loss)] // far below 2^52
+    const MOST: f64 = MAX_RATIO as f64;
+
     /// A whole ratio; `None` outside 1 to [`MAX_RATIO`].
     pub const fn whole(ratio: u64) -> Option<Self> {
         if ratio >= 1 && ratio <= MAX_RATIO { Some(Self { numerator: ratio, denominator: 1 }) } else { None }
@@ -40,8 +44,7 @@ impl Ratio {
             return Self::whole(whole);
         }
         let float = number.as_f64()?;
-        #[allow(clippy::cast_precision_loss)] // MAX_RATIO is far below 2^52
-        if !(1.0..=MAX_RATIO as f64).contains(&float) {
+        if !(1.0..=Self::MOST).contains(&float) {
             return None;
         }
         let text = float.to_string();
@@ -49,8 +52,28 @@ impl Ratio {
         let places = u32::try_from(fraction.len()).ok().filter(|places| *places <= Self::PLACES)?;
         let denominator = 10_u64.pow(places);
         let numerator = whole.parse::<u64>().ok()? * denominator + fraction.parse::<u64>().unwrap_or(0);
+        Some(Self::reduced(numerator, denominator))
+    }
+
+    /// The ratio of two sizes in the decimal places that are read back: the least with `scale_floor(device)` equal to
+    /// `logical`. Beyond a million device pages there may be none, and then the one below. `None` outside 1 to
+    /// [`MAX_RATIO`].
+    pub fn between(logical: u64, device: u64) -> Option<Self> {
+        let denominator = 10_u64.pow(Self::PLACES);
+        let scaled = u128::from(logical) * u128::from(denominator);
+        let numerator = u64::try_from(scaled.checked_div(u128::from(device))?).ok()?;
+        let below = Self::reduced(numerator, denominator);
+        let above = Self::reduced(numerator.checked_add(1)?, denominator);
+        [below, above]
+            .into_iter()
+            .find(|ratio| ratio.scale_floor(device) == Some(logical))
+            .or(Some(below))
+            .filter(|ratio| (1.0..=Self::MOST).contains(&ratio.to_f64()))
+    }
+
+    const fn reduced(numerator: u64, denominator: u64) -> Self {
         let divisor = greatest_common_divisor(numerator, denominator);
-        Some(Self { numerator: numerator / divisor, denominator: denominator / divisor })
+        Self { numerator: numerator / divisor, denominator: denominator / divisor }
     }
 
     /// Top of the reduced fraction.
@@ -97,7 +120,7 @@ impl Serialize for Ratio {
     }
 }
 
-fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
     }
@@ -123,6 +146,19 @@ mod tests {
             [json!(0), json!(-1), json!(0.5), json!(true), json!("2"), json!([2]), json!(1e9), json!(1.000_000_1)]
         {
             assert_eq!(Ratio::from_json(&value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_ratio_of_two_sizes_keeps_both() {
+        for (logical, device) in [(3, 2), (4_104, 70), (1, 1), (10_000, 1), (1_000_001, 999_999), (16_385, 65)] {
+            let ratio = Ratio::between(logical, device).unwrap();
+            assert_eq!(ratio.scale_floor(device), Some(logical), "{logical} {device}");
+            assert_eq!(Ratio::from_json(&json!(ratio)), Some(ratio), "{logical} {device}");
+        }
+        assert_eq!(Ratio::between(3, 2), Ratio::from_json(&json!(1.5)));
+        for (logical, device) in [(1, 2), (0, 0), (1, 0), (10_001, 1)] {
+            assert_eq!(Ratio::between(logical, device), None, "{logical} {device}");
         }
     }
 

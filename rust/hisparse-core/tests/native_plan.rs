@@ -105,7 +105,7 @@ fn every_length_limit_uses_the_logical_size() {
 fn a_models_own_context_bounds_the_length_too() {
     let plan = plan(&preset("deepseek-v3.2").unwrap(), &json!({"ratio": 10})).unwrap();
     assert!(plan.logical_tokens > 163_840);
-    assert_eq!(plan.max_req_len, 163_839);
+    assert_eq!(plan.max_req_len, 163_840);
 }
 
 #[test]
@@ -166,6 +166,35 @@ fn a_host_pool_beyond_what_the_seats_can_use_is_used_in_part() {
 }
 
 #[test]
+fn the_table_of_a_host_pool_is_not_bound_to_the_length_that_the_plan_is_split_for() {
+    let model = preset("glm-5.2").unwrap();
+    let node = json!({"gpu": "h200", "tp": 8, "ep": true, "host_pool": "400GiB"});
+    let with_context = |contexts: Value| {
+        let mut options = node.clone();
+        options["context"] = contexts;
+        plan(&model, &options).unwrap()
+    };
+    let (short, usual) = (with_context(json!(8_192)), plan(&model, &node).unwrap());
+    assert_eq!(short.seats, short.concurrency[0].hisparse);
+    assert_eq!(usual.concurrency[0].hisparse, short.concurrency[0].hisparse);
+    assert!(usual.seats < short.seats, "one allocation, for the longest: {} and {}", usual.seats, short.seats);
+    let says_so = |plan: &Plan| plan.warnings.iter().any(|text| text.contains("for requests of 1048576 tokens"));
+    assert!(says_so(&usual), "{:?}", usual.warnings);
+    assert!(says_so(&with_context(json!([8_192, 1_048_576]))));
+    assert!(!short.warnings.iter().any(|text| text.contains("split for")), "{:?}", short.warnings);
+}
+
+#[test]
+fn a_ratio_whose_keys_leave_no_room_is_named() {
+    let model = preset("glm-5.2").unwrap();
+    let rules = refused(&model, &json!({"ratio": 10_000}));
+    assert_eq!(rules[0].0, "--ratio");
+    // 65 pages of hot rows, and 650,000 of indexer keys.
+    assert!(rules[0].1.contains("41600000 logical tokens, 107.6"), "{rules:?}");
+    assert_eq!(refused(&model, &json!({"ratio": 10_000, "kv_bytes": "20GiB"}))[0].0, "--kv-bytes");
+}
+
+#[test]
 fn auto_finds_the_most_requests_and_then_the_most_hot_rows() {
     let model = preset("glm-5.2").unwrap();
     let wish = json!({"auto": true, "host_pool": "160GiB", "context": 65_536});
@@ -177,6 +206,9 @@ fn auto_finds_the_most_requests_and_then_the_most_hot_rows() {
         assert!(other.concurrency[0].hisparse <= runs, "{hot_rows} hot rows run {:?}", other.concurrency[0]);
     }
     assert!(best.hot_rows > 2_048, "the host pool binds, so hot rows are free");
+    assert!(best.warnings.iter().any(|text| text.contains("; host memory bounds it")), "{:?}", best.warnings);
+    let ample = plan(&model, &json!({"auto": true, "host_pool": "2TiB", "context": 65_536})).unwrap();
+    assert!(ample.warnings.iter().any(|text| text.contains("; GPU memory bounds it")), "{:?}", ample.warnings);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used)] // helpers of tests: a broken preset must stop them
 
 use hisparse_core::budget::device_bytes::{SeatBytes, device_bytes, host_bytes};
-use hisparse_core::budget::plan::{DeviceBytes, Number};
+use hisparse_core::budget::plan::{Binding, DeviceBytes, Number};
 use hisparse_core::budget::rank::Rank;
 use hisparse_core::budget::{self, Plan, PlanRequest};
 use hisparse_core::model::Model;
 use hisparse_core::model::presets::preset;
+use hisparse_core::ratio::Ratio;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -152,6 +153,90 @@ proptest! {
         wish.as_object_mut().unwrap().remove("hot_rows");
         let best = plan(&model, &wish).map_or(0, |best| best.concurrency[0].hisparse);
         prop_assert!(best >= manual_plan.concurrency[0].hisparse, "{} < {:?}", best, manual_plan.concurrency[0]);
+    }
+
+    #[test]
+    fn no_row_of_a_host_pool_falls_with_more_memory(
+        index in 0..MODELS.len(), options in options(), auto in any::<bool>(), bytes in 1_u64 << 30..=1 << 39,
+        more_host in 0_u64..=1 << 38, more_device in 0_u64..=1 << 36, pages in any::<bool>()
+    ) {
+        let model = preset(MODELS[index]).unwrap();
+        let kv_bytes = options["kv_bytes"].as_u64().unwrap();
+        // Less than a page more, too: the steps are where a split could go wrong.
+        let scale = if pages { 1 } else { 1 << 16 };
+        let mut small = host_pool(&options, bytes);
+        if auto {
+            small["auto"] = json!(true);
+        }
+        let large = with(&small, "host_pool", json!(bytes + more_host / scale));
+        let large = with(&large, "kv_bytes", json!(kv_bytes + more_device / scale));
+        let Some(small) = plan(&model, &small) else { return Ok(()) };
+        let large = plan(&model, &large).unwrap();
+        prop_assert_eq!(large.concurrency.len(), small.concurrency.len());
+        for (large, small) in large.concurrency.iter().zip(&small.concurrency) {
+            prop_assert!(large.hisparse >= small.hisparse, "{:?} < {:?}", large, small);
+        }
+    }
+
+    #[test]
+    fn a_row_is_what_a_plan_for_its_length_runs(
+        index in 0..MODELS.len(), options in options(), auto in any::<bool>(), bytes in 1_u64 << 30..=1 << 39
+    ) {
+        let model = preset(MODELS[index]).unwrap();
+        let mut all = host_pool(&options, bytes);
+        if auto {
+            all["auto"] = json!(true);
+        }
+        let Some(whole) = plan(&model, &all) else { return Ok(()) };
+        for row in &whole.concurrency {
+            let Some(own) = plan(&model, &with(&all, "context", json!(row.context))) else {
+                prop_assert_eq!(row.hisparse, 0);
+                continue;
+            };
+            let page = own.page_tokens;
+            let runs = own.seats.min(own.logical_tokens / page / row.context.div_ceil(page));
+            prop_assert_eq!(row.hisparse, if row.context > own.max_req_len { 0 } else { runs }, "{:?}", row);
+        }
+    }
+
+    #[test]
+    fn a_ratio_that_comes_out_goes_in_again(
+        index in 0..MODELS.len(), options in options(), auto in any::<bool>(), bytes in 1_u64 << 30..=1 << 39,
+        context in prop::option::of(10_u32..=20)
+    ) {
+        let model = preset(MODELS[index]).unwrap();
+        let mut options = host_pool(&options, bytes);
+        options["auto"] = json!(auto);
+        options["context"] = json!(context.map(|bits| 1_u64 << bits));
+        let Some(plan) = plan(&model, &options) else { return Ok(()) };
+        let printed = serde_json::to_value(plan.ratio).unwrap();
+        let ratio = Ratio::from_json(&printed);
+        prop_assert!(ratio.is_some(), "{} is no ratio", printed);
+        prop_assert_eq!(
+            ratio.unwrap().scale_floor(plan.device_tokens / plan.page_tokens),
+            Some(plan.logical_tokens / plan.page_tokens)
+        );
+        let again = request(&json!({"ratio": printed}));
+        prop_assert!(again.is_some());
+    }
+
+    #[test]
+    fn a_row_longer_than_what_is_let_through_is_none(
+        index in 0..MODELS.len(), options in options(), sglang in any::<bool>(), hisparse in any::<bool>(),
+        bits in 10_u32..=24
+    ) {
+        let model = preset(MODELS[index]).unwrap();
+        let mut options = with(&options, "engine", json!(if sglang { "sglang" } else { "native" }));
+        if !hisparse {
+            options = json!({"hisparse": false, "kv_bytes": options["kv_bytes"], "tp": options["tp"]});
+        }
+        let lengths = |plan: &Plan| vec![1 << bits, plan.max_req_len.max(1), plan.max_req_len + 1, 1 << 25];
+        let Some(first) = plan(&model, &options) else { return Ok(()) };
+        let plan = plan(&model, &with(&options, "context", json!(lengths(&first)))).unwrap();
+        for row in plan.concurrency.iter().filter(|row| row.context > plan.max_req_len) {
+            prop_assert_eq!((row.hisparse, row.host_bytes), (0, 0), "{:?}", row);
+        }
+        prop_assert_eq!(plan.concurrency[3].binding, Binding::Context);
     }
 
     #[test]

@@ -53,6 +53,23 @@ fn each_difference_is_a_warning_with_its_figures() {
 }
 
 #[test]
+fn an_engine_that_dies_over_its_ratio_runs_nothing() {
+    for (name, options) in [
+        (
+            "minimax-m3",
+            json!({"ratio": 2.25, "kv_bytes": 12_688_261_626_u64, "kv_dtype": "bfloat16", "context": 41_691}),
+        ),
+        ("glm-5.2", json!({"ratio": 1.5})),
+        ("glm-5.2", json!({"ratio": -1, "sm": 90})),
+    ] {
+        let plan = plan(name, options.clone()).unwrap();
+        assert_eq!(plan.host_bytes, 0, "{options}");
+        let runs = plan.concurrency.iter().find(|row| row.hisparse > 0 || row.host_bytes > 0);
+        assert_eq!(runs, None, "{options}");
+    }
+}
+
+#[test]
 fn what_the_engine_refuses_on_purpose_is_refused() {
     for (name, options, field) in [
         ("glm-5.2", json!({"hot_rows": 4_100}), "--hot-rows"),

@@ -192,6 +192,11 @@ fn draft_depth_is_checked_before_anything_starts() {
     }
     let steps = model("glm-5.2", &json!({"speculative_num_steps": 8}));
     assert_eq!(fields(&steps), ["--speculative-num-steps"]);
+    assert_eq!(steps.problems.iter().next().unwrap().value, "8", "as it was given");
+    let many = model("glm-5.2", &json!({"speculative_num_draft_tokens": 99}));
+    assert_eq!(fields(&many), ["--speculative-num-draft-tokens"], "and nothing about the buffer");
+    let problem = many.problems.iter().next().unwrap();
+    assert!(problem.value == "99" && problem.rule.contains("2 to 5 tokens") && problem.remedy == "use 2 to 5");
     let narrow = model("deepseek-v4-flash", &json!({"speculative_num_draft_tokens": 2}));
     assert_eq!(fields(&narrow), ["--speculative-num-draft-tokens"], "its top-k is 512");
     let tree = model("glm-5.2", &json!({"speculative_num_draft_tokens": 4, "speculative_eagle_topk": 2}));

@@ -108,16 +108,15 @@ fn from_python(value: &Bound<'_, PyAny>, path: &str, depth: usize, problems: &mu
         return Value::Object(mapping(dict, path, depth, problems));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        return match value.try_iter() {
-            Ok(items) => Value::Array(
-                items
-                    .flatten()
-                    .enumerate()
-                    .map(|(i, item)| from_python(&item, &format!("{path}[{i}]"), depth + 1, problems))
-                    .collect(),
-            ),
-            Err(_) => Value::Null,
-        };
+        let Ok(items) = value.try_iter() else { return Value::Null };
+        let noted = problems.iter().count();
+        let items = items
+            .flatten()
+            .enumerate()
+            .map(|(i, item)| from_python(&item, &format!("{path}[{i}]"), depth + 1, problems))
+            .collect();
+        // A list with an entry that could not be read counts as not given, or its reader would complain once more.
+        return if problems.iter().count() > noted { Value::Null } else { Value::Array(items) };
     }
     // Integers last: this also takes what says it is one through `__index__` (NumPy's).
     if let Ok(whole) = value.extract::<u64>() {

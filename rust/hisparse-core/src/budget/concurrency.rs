@@ -41,14 +41,22 @@ pub struct Limits {
     pub page_tokens: u64,
     /// Host bytes of one page.
     pub host_page_bytes: u64,
+    /// Longest request that the model's context allows, in tokens.
+    pub context_tokens: u64,
+    /// Longest request that these pools let through.
+    pub max_req_len: u64,
+    /// What stops a longer one within the model's context.
+    pub length_binding: Binding,
 }
 
 impl Limits {
-    /// The row of one context.
+    /// The row of one context. A request longer than `max_req_len` never runs, whatever the pools hold.
     pub fn row(&self, context: u64) -> Concurrency {
-        let pages = context.div_ceil(self.page_tokens).max(1);
-        let baseline = self.baseline.requests(pages).min(self.max_seqs);
-        let (hisparse, binding) = [
+        if context > self.max_req_len {
+            return self.row_of(context, (0, self.length_binding));
+        }
+        let pages = self.pages(context);
+        let runs = [
             (self.seats, Binding::Seats),
             (self.logical_pages / pages, self.logical_binding),
             (self.max_seqs, Binding::RequestSlots),
@@ -56,9 +64,23 @@ impl Limits {
         .into_iter()
         .min_by_key(|(count, _)| *count)
         .unwrap_or((0, Binding::Seats));
+        self.row_of(context, runs)
+    }
+
+    /// The row of one context for pools that run so many requests of it, with what stops one more.
+    pub fn row_of(&self, context: u64, (hisparse, binding): (u64, Binding)) -> Concurrency {
+        if context > self.context_tokens {
+            return Concurrency { context, baseline: 0, hisparse: 0, host_bytes: 0, binding: Binding::Context };
+        }
+        let pages = self.pages(context);
+        let baseline = self.baseline.requests(pages).min(self.max_seqs);
         let host_bytes =
             if hisparse > baseline { hisparse.saturating_mul(pages).saturating_mul(self.host_page_bytes) } else { 0 };
         Concurrency { context, baseline, hisparse, host_bytes, binding }
+    }
+
+    fn pages(&self, context: u64) -> u64 {
+        context.div_ceil(self.page_tokens).max(1)
     }
 }
 

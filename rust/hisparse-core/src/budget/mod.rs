@@ -24,7 +24,7 @@ pub mod vllm;
 
 use serde_json::{Map, Value};
 
-use crate::error::Problems;
+use crate::error::{Problem, Problems};
 use crate::model::Model;
 use crate::platform::Engine;
 
@@ -64,6 +64,23 @@ pub fn plan_of_map(model: Result<&Model, Problems>, map: &Map<String, Value>) ->
 /// # Errors
 /// Everything wrong with the two together, each with its remedy.
 pub fn plan(model: &Model, request: &PlanRequest) -> Result<Plan, Problems> {
+    let plan = of_engine(model, request)?;
+    // Of all figures the largest: those who read the JSON hold whole numbers in 64 bits with a sign.
+    if i64::try_from(plan.physical_host_bytes).is_err() {
+        let pools = request.tp.saturating_mul(request.dp).saturating_mul(request.pp);
+        let rule =
+            format!("leads to {} bytes of host memory over up to {pools} ranks, beyond 2^63", plan.physical_host_bytes);
+        let remedy = "plan for fewer ranks, less GPU memory or a smaller ratio";
+        return Err(Problems::one(if request.dp > 1 {
+            Problem::new("--dp", request.dp, rule, remedy)
+        } else {
+            Problem::new("--kv-bytes", plan.kv_bytes, rule, remedy)
+        }));
+    }
+    Ok(plan)
+}
+
+fn of_engine(model: &Model, request: &PlanRequest) -> Result<Plan, Problems> {
     match request.engine {
         Engine::Native => native::plan(model, request),
         Engine::Sglang => sglang::plan(model, request),
@@ -79,7 +96,6 @@ pub fn plan(model: &Model, request: &PlanRequest) -> Result<Plan, Problems> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Problem;
     use crate::model::presets::preset;
     use serde_json::json;
 
@@ -91,6 +107,15 @@ mod tests {
     fn unreadable_values_and_values_that_do_not_suit_the_model_come_together() {
         let model = preset("glm-5.2").unwrap();
         assert_eq!(refused(Ok(&model), &json!({"ratio": 0, "hot_rows": 1024})), ["--ratio", "--hot-rows"]);
+    }
+
+    #[test]
+    fn host_memory_beyond_a_signed_number_is_refused() {
+        let model = preset("glm-5.2").unwrap();
+        let over = json!({"dp": 1024, "kv_bytes": 1_u64 << 50, "ratio": 20});
+        assert_eq!(refused(Ok(&model), &over), ["--dp"]);
+        let under = json!({"dp": 64, "kv_bytes": 1_u64 << 50, "ratio": 10});
+        assert!(plan_of_map(Ok(&model), under.as_object().unwrap()).is_ok());
     }
 
     #[test]

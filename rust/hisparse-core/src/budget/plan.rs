@@ -50,7 +50,8 @@ pub struct Plan {
     pub seats: u64,
     /// Longest request that can ever be admitted, in tokens.
     pub max_request_tokens: u64,
-    /// Longest prompt plus output the engine lets through, in tokens.
+    /// Longest prompt plus output the engine lets through, in tokens: `min(logical − 1, context length)` here. Longer
+    /// rows of the table run 0 requests.
     pub max_req_len: u64,
     /// Tokens that per-token side buffers must be sized for.
     pub side_buffer_tokens: u64,
@@ -64,7 +65,9 @@ pub struct Plan {
     pub binding: Vec<Binding>,
     /// What a reader should know, each a full sentence.
     pub warnings: Vec<String>,
-    /// Requests at once for each context asked for.
+    /// Requests at once for each context asked for. With an explicit host pool, or one chosen by `--auto`, each row is
+    /// for pools split for its own length (and under `--auto`, hot rows chosen for it), so it never falls when GPU
+    /// memory or host pool grows; the sizes above are one allocation, split for the longest context.
     pub concurrency: Vec<Concurrency>,
     /// Figures under SGLang's own names, for a plan of that engine.
     #[serde(skip_serializing_if = "Option::is_none")]

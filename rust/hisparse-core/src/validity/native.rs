@@ -1,7 +1,7 @@
 //! What this project takes: the backend table with every column, the strict configuration, pages of 64, and draft
 //! depths that the multi-token swap-in has. Nothing is left to fail later.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::host_pool::holds_longest;
 use super::request::{AUTO, ValidateRequest};
@@ -15,6 +15,9 @@ use crate::layout::RowLayout;
 use crate::limits::{DEFAULT_TOP_K, MAX_NATIVE_SPECULATIVE_TOKENS, MIN_DRAFT_TOP_K, PAGE_TOKENS};
 use crate::model::{Family, Model};
 use crate::platform::{KvDtype, Platform};
+
+/// Tokens of one request verified at once: the newest and its drafts.
+const MOST_QUERY_TOKENS: u64 = MAX_NATIVE_SPECULATIVE_TOKENS + 1;
 
 pub(super) fn validate(request: &ValidateRequest, model: Option<&Result<Model, Problems>>) -> Outcome {
     let mut native = Native { request, model: None, problems: Problems::new(), warnings: Vec::new() };
@@ -172,8 +175,9 @@ impl Native<'_> {
     }
 
     fn config(&mut self) -> HisparseConfig {
-        let against =
-            Against { model_top_k: self.model.map(|model| model.top_k), query_tokens: self.request.query_tokens() };
+        // A depth that is refused anyway says nothing about the buffer.
+        let query_tokens = Some(self.request.query_tokens()).filter(|tokens| *tokens <= MOST_QUERY_TOKENS).unwrap_or(1);
+        let against = Against { model_top_k: self.model.map(|model| model.top_k), query_tokens };
         let (config, problems) = HisparseConfig::read(self.request.hisparse_config.as_deref(), against);
         self.problems.extend(problems);
         config
@@ -189,21 +193,28 @@ impl Native<'_> {
         if query_tokens == 1 {
             return;
         }
-        let key = if self.request.speculative_num_draft_tokens.is_some() {
-            "speculative_num_draft_tokens"
-        } else {
-            "speculative_num_steps"
-        };
-        let value: Value = json!(query_tokens);
         let most = MAX_NATIVE_SPECULATIVE_TOKENS;
-        if !(2..=most + 1).contains(&query_tokens) {
-            let rule = format!("must verify 2 to {} tokens at once, the newest included", most + 1);
-            self.problems.push(Problem::new(flag(key), &value, rule, format!("use 1 to {most} draft steps")));
+        let (key, value, rule, remedy) = match self.request.speculative_num_draft_tokens {
+            Some(tokens) => (
+                "speculative_num_draft_tokens",
+                tokens,
+                format!("must be 2 to {MOST_QUERY_TOKENS} tokens verified at once, the newest included"),
+                format!("use 2 to {MOST_QUERY_TOKENS}"),
+            ),
+            None => (
+                "speculative_num_steps",
+                query_tokens - 1,
+                format!("must be 1 to {most} draft steps, each of one token"),
+                format!("use 1 to {most}"),
+            ),
+        };
+        if query_tokens > MOST_QUERY_TOKENS {
+            self.problems.push(Problem::new(flag(key), value, rule, remedy));
         }
         let top_k = top_k.unwrap_or(DEFAULT_TOP_K);
         if top_k < MIN_DRAFT_TOP_K {
             let rule = format!("needs a model that attends to {MIN_DRAFT_TOP_K} tokens or more, not {top_k}");
-            self.problems.push(Problem::new(flag(key), &value, rule, "leave drafts out"));
+            self.problems.push(Problem::new(flag(key), value, rule, "leave drafts out"));
         }
     }
 }

@@ -8,9 +8,10 @@
 
 use std::ops::RangeInclusive;
 
-use crate::budget::device_bytes::{SeatBytes, device_bytes, padded_rows};
-use crate::budget::native::solve::{Pools, largest};
+use crate::budget::device_bytes::SeatBytes;
+use crate::budget::native::solve::{Budget, Pools, largest};
 use crate::budget::rank::{PAGE_ROWS, Rank};
+use crate::limits::MAX_RATIO;
 
 /// What to choose for.
 #[derive(Clone, Debug)]
@@ -46,35 +47,21 @@ impl Wish<'_> {
             if self.seats(middle * PAGE_ROWS) == most { good = middle } else { bad = middle }
         }
         let hot_rows = good * PAGE_ROWS;
-        let device_pages = device_pages(hot_rows, most)?;
-        let logical_pages = largest(self.host_pages, |pages| self.fits(hot_rows, device_pages, pages, most))
-            .max(self.logical_pages(most));
-        let indexer_binds = logical_pages < self.host_pages;
-        Some((hot_rows, Pools { device_pages, logical_pages, seats: most, indexer_binds }))
+        let budget = self.budget(hot_rows)?;
+        let device_pages = budget.seat_pages().checked_mul(most)?;
+        let limit = self.host_pages.min(device_pages.saturating_mul(MAX_RATIO));
+        let logical_pages = largest(limit, |pages| budget.fits(device_pages, pages));
+        Some((hot_rows, Pools { device_pages, logical_pages, seats: most }))
     }
 
-    fn logical_pages(&self, seats: u64) -> u64 {
-        self.rank.pages(self.context_tokens).saturating_mul(seats)
+    /// The budget with this hot buffer; `None` on overflow.
+    fn budget(&self, hot_rows: u64) -> Option<Budget<'_>> {
+        let seat = SeatBytes::new(self.rank, hot_rows, self.query_len, self.rank.model.context_tokens.get())?;
+        Some(Budget { rank: self.rank, seat, hot_rows, max_seqs: self.max_seqs, kv_bytes: self.kv_bytes })
     }
 
     /// Requests of the wished length that run at once with this hot buffer.
     fn seats(&self, hot_rows: u64) -> u64 {
-        let pages = self.rank.pages(self.context_tokens).max(1);
-        largest((self.host_pages / pages).min(self.max_seqs), |seats| {
-            device_pages(hot_rows, seats)
-                .is_some_and(|device| self.fits(hot_rows, device, self.logical_pages(seats), seats))
-        })
+        self.budget(hot_rows).map_or(0, |budget| budget.requests(self.host_pages, self.context_tokens))
     }
-
-    fn fits(&self, hot_rows: u64, device_pages: u64, logical_pages: u64, seats: u64) -> bool {
-        SeatBytes::new(self.rank, hot_rows, self.query_len, self.rank.model.context_tokens.get())
-            .and_then(|seat| device_bytes(self.rank, &seat, device_pages, logical_pages, seats))
-            .and_then(|bytes| bytes.total())
-            .is_some_and(|bytes| bytes <= self.kv_bytes)
-    }
-}
-
-/// Pages of the device pool that `seats` hot buffers take.
-fn device_pages(hot_rows: u64, seats: u64) -> Option<u64> {
-    Some(padded_rows(hot_rows)?.checked_mul(seats)?.div_ceil(PAGE_ROWS))
 }

@@ -10,6 +10,7 @@ use crate::error::{Problem, Problems};
 use crate::hisparse_config::default_hot_rows;
 use crate::limits::MAX_HOT_ROWS;
 use crate::model::Model;
+use crate::ratio::Ratio;
 use crate::size::show_size;
 use crate::units::Bytes;
 
@@ -28,7 +29,8 @@ pub(super) fn checked_hot_rows(model: &Model, request: &PlanRequest) -> Result<u
         return Ok(0);
     }
     let least = least_hot_rows(model, request);
-    let picks = format!("{} picks of each of {} query rows", model.top_k, request.query_len());
+    let rows = if request.query_len() == 1 { "row" } else { "rows" };
+    let picks = format!("{} picks of each of {} query {rows}", model.top_k, request.query_len());
     if least > MAX_HOT_ROWS {
         let rule = format!("needs {least} hot rows for {picks}, above the largest buffer of {MAX_HOT_ROWS}");
         return Err(Problem::new("--mtp", request.mtp, rule, "use fewer speculative tokens"));
@@ -68,14 +70,32 @@ pub(super) fn not_one_page(budget: &Budget<'_>) -> Problem {
 }
 
 /// Not one hot buffer fits the GPU.
-pub(super) fn not_one_seat(budget: &Budget<'_>) -> Problem {
-    let least = budget.least_bytes(budget.seat_pages()).unwrap_or(u64::MAX);
+pub(super) fn not_one_seat(budget: &Budget<'_>, request: &PlanRequest) -> Problem {
+    let ratio = match request.sizing {
+        None | Some(HostSizing::Ratio(_)) => super::ratio_of(request),
+        Some(_) => Ratio::ONE,
+    };
+    let logical_pages = ratio.scale_floor(budget.seat_pages());
+    let least = logical_pages.and_then(|pages| budget.least_bytes(pages)).unwrap_or(u64::MAX);
     let rule = format!(
-        "admits nothing: one request needs a hot buffer of {} rows and {PAGE_ROWS} for its newest, {} or more",
+        "admits nothing: one request needs a hot buffer of {} rows and {PAGE_ROWS} for its newest, with indexer keys of \
+         {} logical tokens, {} or more of GPU memory",
         budget.hot_rows,
+        logical_pages.unwrap_or(u64::MAX).saturating_mul(budget.rank.page_tokens),
         shown(least)
     );
-    Problem::new("--kv-bytes", budget.kv_bytes, rule, "give more device memory, fewer --hot-rows or a smaller --ratio")
+    let remedy = "give more device memory, fewer --hot-rows or a smaller --ratio";
+    match (request.kv_bytes, request.sizing, request.gpu) {
+        (None, Some(HostSizing::Ratio(ratio)), _) => {
+            let rule = format!("{rule}, and there are {}", shown(budget.kv_bytes));
+            Problem::new("--ratio", ratio, rule, remedy)
+        }
+        (None, _, Some(gpu)) => {
+            let rule = format!("leaves {} for KV and so {rule}", shown(budget.kv_bytes));
+            Problem::new("--gpu", gpu, rule, remedy)
+        }
+        _ => Problem::new("--kv-bytes", budget.kv_bytes, rule, remedy),
+    }
 }
 
 /// The host pool is smaller than one hot buffer.

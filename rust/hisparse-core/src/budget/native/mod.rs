@@ -70,6 +70,7 @@ impl<'a> Sized<'a> {
             let budget = Budget { rank, seat: seat_of(hot_rows)?, hot_rows, max_seqs, kv_bytes };
             (hot_rows, pools(&budget, request)?)
         };
+        let (pools, ratio) = settled(pools, request);
         let mut seat = seat_of(hot_rows)?;
         let mut host = host_bytes(rank, pools.logical_pages);
         if !request.hisparse {
@@ -82,11 +83,6 @@ impl<'a> Sized<'a> {
             // Nothing is hot where everything is resident.
             device.resident += std::mem::take(&mut device.hot);
         }
-        let ratio = match request.sizing {
-            _ if !request.hisparse => Number::Whole(1),
-            None | Some(HostSizing::Ratio(_)) => number(ratio_of(request)),
-            Some(_) => Number::quotient(pools.logical_pages, pools.device_pages),
-        };
         Ok(Self { rank, kv_bytes, max_seqs, hot_rows, seat, pools, ratio, device, host_bytes })
     }
 
@@ -129,7 +125,7 @@ impl<'a> Sized<'a> {
             hot_rows: if request.hisparse { self.hot_rows } else { 0 },
             seats: self.pools.seats,
             max_request_tokens: logical_tokens,
-            max_req_len: logical_tokens.min(model.context_tokens.get()).saturating_sub(1),
+            max_req_len: self.max_req_len(logical_tokens),
             side_buffer_tokens: logical_tokens.checked_add(rank.page_tokens).ok_or_else(overflow)?,
             window_tokens: window_rows(rank, request.query_len())
                 .filter(|rows| *rows > 0 && request.hisparse)
@@ -149,24 +145,58 @@ impl<'a> Sized<'a> {
 
     fn concurrency(&self, request: &PlanRequest) -> Vec<Concurrency> {
         let page = &self.rank.page;
+        let logical_binding = if request.hisparse { Binding::HostPages } else { Binding::DeviceTokens };
         let limits = Limits {
             baseline: Baseline { total: self.kv_bytes, per_page: page.whole(), per_request: self.seat.resident },
             logical_pages: self.pools.logical_pages,
-            logical_binding: match (request.hisparse, self.pools.indexer_binds) {
-                (false, _) => Binding::DeviceTokens,
-                (true, true) => Binding::IndexerTokens,
-                (true, false) => Binding::HostPages,
-            },
+            logical_binding,
             seats: if request.hisparse { self.pools.seats } else { u64::MAX },
             max_seqs: self.max_seqs,
             page_tokens: self.rank.page_tokens,
             host_page_bytes: page.whole(),
+            context_tokens: self.rank.model.context_tokens.get(),
+            max_req_len: self.max_req_len(self.pools.logical_pages.saturating_mul(self.rank.page_tokens)),
+            length_binding: logical_binding,
         };
-        let row = |context: &u64| {
-            let row = limits.row(*context);
-            if request.hisparse { row } else { Concurrency { hisparse: row.baseline, host_bytes: 0, ..row } }
+        let split = self.split(request);
+        let row = |context: &u64| match &split {
+            Some((budget, host_pages)) => {
+                let requests = budget.requests(*host_pages, *context);
+                limits.row_of(*context, (requests, budget.requests_binding(*host_pages, *context, requests)))
+            }
+            None if request.hisparse => limits.row(*context),
+            None => {
+                let row = limits.row(*context);
+                let runs = if *context > limits.max_req_len { 0 } else { row.baseline };
+                Concurrency { baseline: runs, hisparse: runs, host_bytes: 0, ..row }
+            }
         };
         contexts(self.rank.model, &request.contexts).iter().map(row).collect()
+    }
+
+    /// What rows of the table split anew for their own length: the GPU's budget and the pages of the host pool. `None`
+    /// where a ratio sets the split. Under `--auto` the hot buffer is chosen for each row too, and the smallest runs
+    /// most.
+    fn split(&self, request: &PlanRequest) -> Option<(Budget<'_>, u64)> {
+        if !request.hisparse {
+            return None;
+        }
+        let (hot_rows, bytes) = match request.sizing {
+            Some(HostSizing::HostPool(bytes)) => (self.hot_rows, bytes),
+            Some(HostSizing::Auto(most)) => {
+                (*auto_hot_rows(self.rank, request).start(), auto_host_bytes(request, most))
+            }
+            _ => return None,
+        };
+        let longest = self.rank.model.context_tokens.get();
+        let seat = SeatBytes::new(self.rank, hot_rows, request.query_len(), longest)?;
+        let budget = Budget { rank: self.rank, seat, hot_rows, max_seqs: self.max_seqs, kv_bytes: self.kv_bytes };
+        Some((budget, usable_pages(self.rank, bytes)))
+    }
+
+    /// Longest prompt plus output let through: below the logical size, and within the model's context.
+    fn max_req_len(&self, logical_tokens: u64) -> u64 {
+        logical_tokens.saturating_sub(1).min(self.rank.model.context_tokens.get())
     }
 
     /// Context below which a seat costs more GPU memory than the request's own KV would.
@@ -206,9 +236,36 @@ fn number(ratio: Ratio) -> Number {
     if ratio.denominator() == 1 { Number::Whole(ratio.numerator()) } else { Number::Float(ratio.to_f64()) }
 }
 
-/// Longest request that pools are sized for: of the contexts asked for, else the model's own.
+/// Pools in a proportion that `--ratio` takes, and that proportion.
+fn settled(pools: Pools, request: &PlanRequest) -> (Pools, Number) {
+    match request.sizing {
+        _ if !request.hisparse => (pools, Number::Whole(1)),
+        None | Some(HostSizing::Ratio(_)) => (pools, number(ratio_of(request))),
+        Some(_) => {
+            let of_pools = Ratio::between(pools.logical_pages, pools.device_pages);
+            let sized = of_pools.and_then(|ratio| Some((ratio, ratio.scale_floor(pools.device_pages)?)));
+            match sized {
+                Some((ratio, logical_pages)) => (Pools { logical_pages, ..pools }, number(ratio)),
+                None => (pools, Number::quotient(pools.logical_pages, pools.device_pages)),
+            }
+        }
+    }
+}
+
+/// Longest request that pools are sized for: of the contexts asked for, else the model's own, which none may pass.
 fn longest_context(rank: &Rank<'_>, request: &PlanRequest) -> u64 {
-    request.contexts.iter().copied().max().unwrap_or_else(|| rank.model.context_tokens.get())
+    let longest = rank.model.context_tokens.get();
+    request.contexts.iter().copied().max().unwrap_or(longest).min(longest)
+}
+
+/// Hot rows that `--auto` chooses from.
+fn auto_hot_rows(rank: &Rank<'_>, request: &PlanRequest) -> std::ops::RangeInclusive<u64> {
+    request.hot_rows.map_or_else(|| checks::least_hot_rows(rank.model, request)..=MAX_HOT_ROWS, |rows| rows..=rows)
+}
+
+/// The largest host pool that `--auto` may choose, in bytes.
+fn auto_host_bytes(request: &PlanRequest, most: Option<u64>) -> u64 {
+    most.or(request.machine_memory_bytes).unwrap_or(crate::limits::MAX_MEMORY_BYTES)
 }
 
 /// Usable pages of a host pool of this size, the pad page apart.
@@ -227,11 +284,11 @@ fn pools(budget: &Budget<'_>, request: &PlanRequest) -> Result<Pools, Problems> 
             if host_pages < budget.seat_pages() {
                 return Err(Problems::one(checks::host_pool_too_small(budget, bytes)));
             }
-            budget.by_host_pool(host_pages, budget.rank.pages(longest_context(budget.rank, request)))
+            budget.by_host_pool(host_pages, longest_context(budget.rank, request))
         }
         _ => budget.by_ratio(ratio_of(request)),
     };
-    if pools.seats > 0 { Ok(pools) } else { Err(Problems::one(checks::not_one_seat(budget))) }
+    if pools.seats > 0 { Ok(pools) } else { Err(Problems::one(checks::not_one_seat(budget, request))) }
 }
 
 /// Hot rows and pools under `--auto`.
@@ -242,17 +299,14 @@ fn choose(
     kv_bytes: u64,
     max_seqs: u64,
 ) -> Result<(u64, Pools), Problems> {
-    let host_bytes = most_host_bytes.or(request.machine_memory_bytes).unwrap_or(crate::limits::MAX_MEMORY_BYTES);
     let wish = Wish {
         rank,
         kv_bytes,
-        host_pages: usable_pages(rank, host_bytes),
+        host_pages: usable_pages(rank, auto_host_bytes(request, most_host_bytes)),
         max_seqs,
         query_len: request.query_len(),
         context_tokens: longest_context(rank, request),
-        hot_rows: request
-            .hot_rows
-            .map_or_else(|| checks::least_hot_rows(rank.model, request)..=MAX_HOT_ROWS, |rows| rows..=rows),
+        hot_rows: auto_hot_rows(rank, request),
     };
     wish.choose().ok_or_else(|| Problems::one(checks::not_one_request(&wish)))
 }

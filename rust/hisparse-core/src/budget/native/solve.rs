@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ratio      logical = ⌊n × r⌋        largest n with bytes(n, ⌊n × r⌋, seats(n)) ≤ kv_bytes
-//!  host pool  logical = what the pool holds, at most what all seats can use; then n
+//!  host pool  logical = what the pool holds, at most what all seats can use; then n ≤ logical
 //!  resident   no host pool: n = logical, everything stays on the GPU
 //! ```
 //! Bytes never fall when pages or seats rise, so each search is a bisection, and what it finds is exact: one page more
@@ -10,7 +10,9 @@
 
 use crate::budget::concurrency::Baseline;
 use crate::budget::device_bytes::{SeatBytes, device_bytes, padded_rows};
+use crate::budget::plan::Binding;
 use crate::budget::rank::{PAGE_ROWS, Rank};
+use crate::limits::MAX_RATIO;
 use crate::ratio::Ratio;
 
 /// Pools of one rank.
@@ -22,8 +24,6 @@ pub(super) struct Pools {
     pub(super) logical_pages: u64,
     /// Requests that can hold a hot buffer at once.
     pub(super) seats: u64,
-    /// Whether the GPU's indexer keys, not the host pool, set the logical size.
-    pub(super) indexer_binds: bool,
 }
 
 /// A budget to be filled.
@@ -58,7 +58,7 @@ impl Budget<'_> {
         device_bytes(self.rank, &self.seat, self.seat_pages(), logical_pages, 1)?.total()
     }
 
-    fn fits(&self, device_pages: u64, logical_pages: u64) -> bool {
+    pub(super) fn fits(&self, device_pages: u64, logical_pages: u64) -> bool {
         device_bytes(self.rank, &self.seat, device_pages, logical_pages, self.seats(device_pages))
             .and_then(|bytes| bytes.total())
             .is_some_and(|bytes| bytes <= self.kv_bytes)
@@ -77,23 +77,53 @@ impl Budget<'_> {
             device_pages,
             logical_pages: ratio.scale_floor(device_pages).unwrap_or(0),
             seats: self.seats(device_pages),
-            indexer_binds: false,
         }
     }
 
-    /// Pools for a host pool of `host_pages` usable pages, for requests of at most `request_pages`.
-    pub(super) fn by_host_pool(&self, host_pages: u64, request_pages: u64) -> Pools {
+    /// Logical pages that so many requests of `tokens` use: their own, at least those of their hot buffers, since pools
+    /// have a ratio of at least 1; and one token more than the longest of them, which the length limit asks for.
+    pub(super) fn logical_pages(&self, requests: u64, tokens: u64) -> u64 {
+        let each = self.rank.pages(tokens).max(self.seat_pages());
+        requests.saturating_mul(each).max(tokens / self.rank.page_tokens + 1)
+    }
+
+    /// Pools for a host pool of `host_pages` usable pages, split for the most requests of `tokens`.
+    pub(super) fn by_host_pool(&self, host_pages: u64, tokens: u64) -> Pools {
         let device_pages = |m: u64| self.most(|n| self.fits(n, m));
         // Logical pages beyond what all seats can hold are never used, and their indexer keys would cost seats.
-        let useful = largest(host_pages, |m| self.seats(device_pages(m)).saturating_mul(request_pages) >= m);
-        // More device rows than logical tokens would never be used either.
+        let useful = largest(host_pages, |m| {
+            let device_pages = device_pages(m);
+            let seats = self.seats(device_pages);
+            seats > 0 && self.logical_pages(seats, tokens) >= m && device_pages.saturating_mul(MAX_RATIO) >= m
+        });
+        // More device rows than logical tokens would be a ratio below 1.
         let device_pages = device_pages(useful).min(useful);
-        Pools {
-            device_pages,
-            logical_pages: useful,
-            seats: self.seats(device_pages),
-            indexer_binds: useful < host_pages,
+        Pools { device_pages, logical_pages: useful, seats: self.seats(device_pages) }
+    }
+
+    /// The most requests of `tokens` that any split of the GPU runs with `host_pages` usable pages; what
+    /// [`Budget::by_host_pool`] splits for. It never falls when the budget or the host pool grows.
+    pub(super) fn requests(&self, host_pages: u64, tokens: u64) -> u64 {
+        largest(self.max_seqs, |requests| {
+            let logical_pages = self.logical_pages(requests, tokens);
+            let device_pages = requests.saturating_mul(self.seat_pages());
+            logical_pages <= host_pages && self.fits(device_pages, logical_pages)
+        })
+    }
+
+    /// What stops one more request of `tokens` than [`Budget::requests`] finds. Where the GPU does, it is what takes
+    /// most of it for each request: the hot buffer, or the indexer keys.
+    pub(super) fn requests_binding(&self, host_pages: u64, tokens: u64, requests: u64) -> Binding {
+        if requests >= self.max_seqs {
+            return Binding::RequestSlots;
         }
+        if self.logical_pages(requests + 1, tokens) > host_pages {
+            return Binding::HostPages;
+        }
+        let page = &self.rank.page;
+        let keys = self.rank.pages(tokens).saturating_mul(page.logical());
+        let hot = self.seat_pages().saturating_mul(page.device());
+        if keys > hot { Binding::IndexerTokens } else { Binding::Seats }
     }
 
     /// What runs without a host pool.
@@ -107,7 +137,7 @@ impl Budget<'_> {
         let taken = windows.saturating_mul(self.seat.resident);
         let pages = self.kv_bytes.saturating_sub(taken).checked_div(self.rank.page.whole()).unwrap_or(0);
         let seats = if self.seat.resident == 0 { pages.min(self.max_seqs) } else { windows };
-        Pools { device_pages: pages, logical_pages: pages, seats, indexer_binds: false }
+        Pools { device_pages: pages, logical_pages: pages, seats }
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) fn add(plan: &mut Plan, rank: &Rank<'_>, request: &PlanRequest) {
         notes.extend(sglang_cell(plan, rank, request));
         notes.extend(auto_choice(plan, request));
         notes.extend(host_pool_in_part(plan, rank, request));
+        notes.extend(split_for(plan, rank, request));
     }
     notes.extend(short_of_context(plan, rank));
     notes.extend(beyond_context(rank, request));
@@ -81,11 +82,39 @@ fn sglang_cell(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<St
 
 fn auto_choice(plan: &Plan, request: &PlanRequest) -> Option<String> {
     let Some(HostSizing::Auto(_)) = request.sizing else { return None };
-    let served_by = if plan.binding.first() == Some(&Binding::Seats) { "GPU memory" } else { "host memory" };
+    // The longest length that runs is the one that the choice was made for.
+    let longest = plan.concurrency.iter().filter(|row| row.binding != Binding::Context).max_by_key(|row| row.context);
+    let served_by = match longest.map(|row| row.binding) {
+        Some(Binding::Seats | Binding::IndexerTokens) => "GPU memory",
+        Some(Binding::RequestSlots) => "--max-seqs",
+        _ => "host memory",
+    };
     Some(format!(
         "--auto chose {} hot rows and {} logical tokens per device token; {served_by} bounds it. Fewer hot rows mean \
          more misses: about 30 % of picks at one top-k, 13 % at two, 7 % at four (one published trace).",
         plan.hot_rows, plan.ratio
+    ))
+}
+
+/// One allocation serves one length best; the table answers for each.
+fn split_for(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {
+    let chosen = match request.sizing {
+        Some(HostSizing::HostPool(_)) => "the pools are split",
+        Some(HostSizing::Auto(_)) => "hot rows are chosen and the pools split",
+        _ => return None,
+    };
+    let tokens = super::longest_context(rank, request);
+    let (longest, remedy) = if request.contexts.is_empty() {
+        ("the model's context", "give --context")
+    } else if plan.concurrency.len() > 1 {
+        ("the longest --context", "give that --context alone")
+    } else {
+        return None;
+    };
+    Some(format!(
+        "In this plan {chosen} for requests of {tokens} tokens, {longest}: {} seats and {} logical tokens. Each row of the \
+         table is for pools split for its own length; {remedy} to plan for another one.",
+        plan.seats, plan.logical_tokens
     ))
 }
 

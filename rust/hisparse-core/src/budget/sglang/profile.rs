@@ -158,14 +158,18 @@ impl Profile<'_> {
         let lengths = LengthLimits::new(sizes.device_tokens, sizes.logical_tokens, context, sizes.page);
         let limits = Limits {
             baseline: Baseline { total: sizes.baseline_tokens / sizes.page, per_page: 1, per_request: 0 },
-            logical_pages: sizes.logical_tokens / sizes.page,
+            logical_pages: if sizes.starts { sizes.logical_tokens / sizes.page } else { 0 },
             logical_binding: if request.hisparse { Binding::HostPages } else { Binding::DeviceTokens },
             seats: sizes.seats,
             max_seqs: request.max_seqs.unwrap_or(MAX_SEQS),
             page_tokens: sizes.page,
             host_page_bytes: sizes.host_token_bytes.checked_mul(sizes.page).ok_or_else(overflow)?,
+            // The engine lets through one token less than the context.
+            context_tokens: context.saturating_sub(1),
+            max_req_len: lengths.max_req_len,
+            length_binding: Binding::DeviceTokens,
         };
-        let row = |asked: &u64| refuse_long(limits.row(*asked), lengths.max_req_len, context);
+        let row = |asked: &u64| limits.row(*asked);
         let concurrency: Vec<Concurrency> = contexts(rank.model, &request.contexts).iter().map(row).collect();
         let copies = request.tp.checked_mul(request.dp).and_then(|copies| copies.checked_mul(request.pp));
         let row_bytes = RowLayout::main(rank.model, request.kv_dtype, request.tp).map_err(Problems::one)?.row_bytes();
@@ -210,6 +214,8 @@ impl Profile<'_> {
 /// What the two configurators give.
 pub(super) struct Sizes {
     pub(super) page: u64,
+    /// Whether the engine comes as far as to serve: it sizes pools at ratios with which it cannot build them.
+    pub(super) starts: bool,
     pub(super) cell_bytes: Number,
     pub(super) device_tokens: u64,
     pub(super) logical_tokens: u64,
@@ -219,17 +225,4 @@ pub(super) struct Sizes {
     pub(super) baseline_tokens: u64,
     pub(super) device_bytes: DeviceBytes,
     pub(super) detail: Detail,
-}
-
-/// A request above the engine's length limit never runs, whatever the pools hold.
-fn refuse_long(row: Concurrency, max_req_len: u64, context_tokens: u64) -> Concurrency {
-    if row.context <= max_req_len {
-        return row;
-    }
-    let binding = if row.context >= context_tokens { Binding::Context } else { Binding::DeviceTokens };
-    if row.context == context_tokens && max_req_len + 1 == context_tokens {
-        // The model's whole context, as people write it: one token less runs.
-        return row;
-    }
-    Concurrency { hisparse: 0, host_bytes: 0, binding, ..row }
 }

@@ -44,6 +44,7 @@ impl Profile<'_> {
         let detail = self.detail(&cell, page, device_tokens, u64::try_from(unbudgeted).ok()?);
         Some(self.assemble(&Sizes {
             page,
+            starts: built.is_ok(),
             cell_bytes: Number::Whole(cell_bytes),
             device_tokens,
             logical_tokens,

@@ -72,6 +72,7 @@ impl Profile<'_> {
         };
         self.assemble(&Sizes {
             page: v4::PAGE_TOKENS,
+            starts: true,
             cell_bytes: Number::Float(bytes.full),
             device_tokens: pools.full,
             logical_tokens: pools.full,
