@@ -156,6 +156,11 @@ class Node:
         ]
 
     @property
+    def warnings(self) -> list[str]:
+        """What was amiss at the start and is mended; for the operator to read."""
+        return self._service.warnings
+
+    @property
     def target(self) -> str:
         """What `Client` takes to reach it."""
         return f"unix:{self.config.socket}"

@@ -14,7 +14,7 @@ import hisparse_svc
 import pytest
 from hisparse_svc import HiSparseError, Node
 
-from tests.serve.conftest import environment
+from tests.serve.conftest import SMALL, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,3 +145,15 @@ assert not socket.parent.exists()
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_a_damaged_epoch_file_is_told_and_mended(tmp_path: Path) -> None:
+    (tmp_path / "node.sock.epoch").write_text("")
+    command = [sys.executable, "-m", "hisparse_svc", "serve", "--socket", str(tmp_path / "node.sock"), *SMALL]
+    served = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert served.stdout is not None
+    assert served.stdout.readline().startswith("ready: ")
+    served.terminate()
+    _, told = served.communicate(timeout=20)
+    assert "warning: the epoch file" in told
+    assert int((tmp_path / "node.sock.epoch").read_text()) > 0

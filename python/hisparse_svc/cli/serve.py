@@ -45,6 +45,8 @@ def command(file: str | None, as_json: bool, **given: Any) -> None:
 
     settings = config.load(given, file=file)
     with Node.start(settings, handle_signals=True, progress=Progress()) as node:
+        for warning in node.warnings:
+            click.echo(f"warning: {warning}", err=True)
         if node.stopping:
             pass  # told to before its pool was made: it was never ready
         elif as_json:

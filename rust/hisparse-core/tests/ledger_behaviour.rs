@@ -182,7 +182,7 @@ fn release_succeeds_twice_and_for_the_unknown_but_not_for_another_tenants() {
     assert_eq!(node.release(id, Some("b"), None, at(1)), Err(Refusal::OtherTenant { id }));
     assert_eq!(node.release(id, Some("a"), None, at(1)), Ok(Released::Freed));
     assert_eq!(node.release(id, Some("a"), None, at(1)), Ok(Released::Already));
-    assert_eq!(node.release("00000000000000ff".parse().unwrap(), Some("b"), None, at(1)), Ok(Released::Already));
+    assert_eq!(node.release("000000000000000000ff".parse().unwrap(), Some("b"), None, at(1)), Ok(Released::Already));
     node.admit(&of_tenant("a", "s", 64), at(2)).unwrap();
     assert_eq!(node.release_request(&"s".into(), "b", None, at(2)), Released::Already);
     assert_eq!(node.release_request(&"s".into(), "a", None, at(2)), Released::Freed);

@@ -78,7 +78,7 @@ impl Both {
     fn some_lease(&mut self) -> LeaseId {
         let newest = self.known.len().saturating_sub(12);
         let at = newest + usize::try_from(self.random.below(12)).expect("below 12");
-        self.known.get(at).copied().unwrap_or_else(|| "0000000000000001".parse().expect("it is an id"))
+        self.known.get(at).copied().unwrap_or_else(|| "00000000000000000001".parse().expect("it is an id"))
     }
 
     fn admit(&mut self) {

@@ -75,6 +75,12 @@ impl PyService {
         self.0.addresses().to_vec()
     }
 
+    /// What was amiss at the start and is mended; for the operator to read.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.0.warnings().to_vec()
+    }
+
     /// Whether it grants: false while it drains, stops or has found a fault.
     #[getter]
     fn ready(&self) -> bool {

@@ -1,23 +1,24 @@
 //! The pool's generation number, larger at every start.
 //!
 //! ```text
-//!  epoch = max( 64-second steps since 2026 , last epoch in the file + 1 )
-//!                  └─ holds where the file was lost      └─ holds where the clock went back, or a restart is quick
+//!  epoch = max( milliseconds since 2026 , last epoch in the file + 1 )
+//!                  └─ holds where the file was lost   └─ holds where the clock went back
 //! ```
+//! No two starts share a millisecond, so either of the two is enough: a lease of a dead pool never names one of a new.
 //! The file lies beside the socket, as the journal of later versions will. Without a socket there is only the clock.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::Epoch;
 
-/// 2026-01-01 00:00 UTC in seconds since 1970.
-const FIRST_STEP_S: u64 = 1_767_225_600;
-/// 2^24 steps of 64 s are 34 years.
-const STEP_S: u64 = 64;
+/// 2026-01-01 00:00 UTC, since 1970.
+const FIRST: Duration = Duration::from_secs(1_767_225_600);
+/// Longest file that can hold an epoch, in bytes; a longer one is damaged, and need not be read.
+const MAX_FILE_BYTES: u64 = 64;
 
 /// Where the last epoch of the server at `socket` is kept.
 pub(crate) fn file_beside(socket: &Path) -> PathBuf {
@@ -26,25 +27,48 @@ pub(crate) fn file_beside(socket: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The next epoch, noted in the file before it is used.
+/// The next epoch, noted in the file before it is used; and what to tell the operator, where the file was damaged.
 ///
 /// # Errors
-/// The file cannot be read or written, or does not hold an epoch.
-pub(crate) fn next(file: Option<&Path>, since_unix_epoch: Duration) -> Result<Epoch, Problems> {
-    let by_clock = since_unix_epoch.as_secs().saturating_sub(FIRST_STEP_S) / STEP_S;
-    let Some(file) = file else { return number(by_clock.max(1), "the clock") };
-    let problem = |rule: String| {
-        let remedy = "make its folder writable, or move the file away if no server runs here";
-        Problems::one(Problem::new("epoch file", file.display(), rule, remedy))
+/// The file cannot be read or written, or the clock is wrong by decades.
+pub(crate) fn next(file: Option<&Path>, since_unix_epoch: Duration) -> Result<(Epoch, Option<String>), Problems> {
+    let by_clock = u64::try_from(since_unix_epoch.saturating_sub(FIRST).as_millis()).unwrap_or(u64::MAX);
+    let Some(file) = file else { return Ok((number(by_clock.max(1), "the clock")?, None)) };
+    let problem = |error: &io::Error| {
+        let rule = format!("holds the server's last generation and cannot be used: {error}");
+        Problems::one(Problem::new("epoch file", file.display(), rule, remedy(file, error)))
     };
-    let last = match fs::read_to_string(file) {
-        Ok(text) => text.trim().parse::<u64>().map_err(|_| problem("does not hold a number".into()))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(problem(error.to_string())),
+    let (last, warning) = match read(file) {
+        Ok(Some(last)) => (last.get(), None),
+        Ok(None) => {
+            let shown = file.display();
+            (0, Some(format!("the epoch file {shown} held no epoch; the clock has set a new one: {by_clock}")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (0, None),
+        Err(error) => return Err(problem(&error)),
     };
-    let epoch = number(by_clock.max(last.saturating_add(1)), &file.display().to_string())?;
-    write(file, epoch).map_err(|error| problem(error.to_string()))?;
-    Ok(epoch)
+    let source = if by_clock > last { "the clock".to_owned() } else { file.display().to_string() };
+    let epoch = number(by_clock.max(last.saturating_add(1)), &source)?;
+    write(file, epoch).map_err(|error| problem(&error))?;
+    Ok((epoch, warning))
+}
+
+/// The epoch in the file; `None` where it holds anything else, as after a disk that was full.
+fn read(file: &Path) -> io::Result<Option<Epoch>> {
+    let mut text = Vec::new();
+    File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
+    Ok(str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).and_then(Epoch::new))
+}
+
+/// What helps against that error.
+fn remedy(file: &Path, error: &io::Error) -> &'static str {
+    if file.is_dir() {
+        "it is a folder: move it away, or give another path for the socket"
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        "let the server's user read and write it and its folder, or give another path for the socket"
+    } else {
+        "make its folder writable and its disk have room, or give another path for the socket"
+    }
 }
 
 fn number(number: u64, source: &str) -> Result<Epoch, Problems> {
@@ -54,46 +78,78 @@ fn number(number: u64, source: &str) -> Result<Epoch, Problems> {
     })
 }
 
-/// Beside it, to the disk, then over it: a crash leaves the old number or the new one.
+/// Beside it, to the disk, then over it: a crash leaves the old number or the new one, and after it the new one stays.
 fn write(file: &Path, epoch: Epoch) -> io::Result<()> {
     let aside = file.with_extension("epoch.new");
-    let mut new = fs::File::create(&aside)?;
+    let mut new = File::create(&aside)?;
     writeln!(new, "{epoch}")?;
     new.sync_all()?;
-    fs::rename(aside, file)
+    fs::rename(aside, file)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOW: Duration = Duration::from_secs(FIRST_STEP_S + 1_000 * STEP_S);
+    const NOW: Duration = FIRST.saturating_add(Duration::from_secs(1_000));
+
+    fn epoch(file: Option<&Path>, now: Duration) -> u64 {
+        let (epoch, warning) = next(file, now).unwrap();
+        assert_eq!(warning, None);
+        epoch.get()
+    }
 
     #[test]
     fn two_starts_in_the_same_moment_have_different_epochs() {
         let home = tempfile::tempdir().unwrap();
         let file = file_beside(&home.path().join("h.sock"));
-        assert_eq!(next(Some(&file), NOW).unwrap().get(), 1_000);
-        assert_eq!(next(Some(&file), NOW).unwrap().get(), 1_001);
+        assert_eq!(epoch(Some(&file), NOW), 1_000_000);
+        assert_eq!(epoch(Some(&file), NOW), 1_000_001);
     }
 
     #[test]
     fn a_clock_set_back_and_a_lost_file_are_each_survived() {
         let home = tempfile::tempdir().unwrap();
         let file = file_beside(&home.path().join("h.sock"));
-        next(Some(&file), NOW).unwrap();
-        assert_eq!(next(Some(&file), Duration::ZERO).unwrap().get(), 1_001);
+        epoch(Some(&file), NOW);
+        assert_eq!(epoch(Some(&file), Duration::ZERO), 1_000_001);
         fs::remove_file(&file).unwrap();
-        assert_eq!(next(Some(&file), NOW + Duration::from_secs(STEP_S)).unwrap().get(), 1_001);
-        assert_eq!(next(None, Duration::ZERO).unwrap().get(), 1);
+        assert_eq!(epoch(Some(&file), NOW + Duration::from_millis(100)), 1_000_100);
+        assert_eq!(epoch(None, Duration::ZERO), 1);
     }
 
     #[test]
-    fn a_broken_file_is_named_and_not_overwritten() {
+    fn a_damaged_file_counts_as_lost_and_is_told_and_mended() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("h.sock.epoch");
-        fs::write(&file, "twelve").unwrap();
-        assert!(next(Some(&file), NOW).unwrap_err().to_string().contains("does not hold a number"));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "twelve");
+        let beyond = (Epoch::MAX + 1).to_string();
+        let long = "9".repeat(1_000);
+        for content in ["", "\n", "twelve", "-5", "0", "1.5", &beyond, &long, "\u{0}\u{0}"] {
+            fs::write(&file, content).unwrap();
+            let (epoch, warning) = next(Some(&file), NOW).unwrap();
+            assert_eq!(epoch.get(), 1_000_000, "{content:?}");
+            assert!(warning.unwrap().contains("held no epoch"), "{content:?}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), "1000000\n", "{content:?}");
+        }
+        fs::write(&file, [0xff, 0xfe]).unwrap();
+        assert!(next(Some(&file), NOW).unwrap().1.is_some());
+    }
+
+    #[test]
+    fn a_folder_in_its_place_is_refused_and_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("h.sock.epoch");
+        fs::create_dir(&file).unwrap();
+        let refused = next(Some(&file), NOW).unwrap_err().to_string();
+        assert!(refused.contains("it is a folder: move it away"), "{refused}");
+        assert!(file.is_dir());
+    }
+
+    #[test]
+    fn a_clock_wrong_by_decades_is_refused() {
+        let refused = next(None, NOW + Duration::from_secs(100 * 366 * 86_400)).unwrap_err().to_string();
+        assert!(refused.contains("set the clock right"), "{refused}");
     }
 }

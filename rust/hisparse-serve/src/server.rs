@@ -120,7 +120,7 @@ impl Server {
         let (prepared, hosting) = memory.unzip();
         let bound = Bound::new(&config)?;
         let epoch_file = config.socket.as_deref().map(epoch::file_beside);
-        let epoch = epoch::next(epoch_file.as_deref(), clock.wall_at_origin())?;
+        let (epoch, warning) = epoch::next(epoch_file.as_deref(), clock.wall_at_origin())?;
         let node = Arc::new(Node::new(config.node, clock, epoch, bound.addresses.clone(), hosting)?);
 
         let failed = |error: io::Error| {
@@ -148,7 +148,15 @@ impl Server {
             };
             std::thread::Builder::new().name("hisparse-main".into()).spawn(work).map_err(failed)?
         };
-        let running = Running { owner: std::process::id(), addresses, node, switch, ended, thread: Some(thread) };
+        let running = Running {
+            owner: std::process::id(),
+            addresses,
+            warnings: warning.into_iter().collect(),
+            node,
+            switch,
+            ended,
+            thread: Some(thread),
+        };
         match has_begun.recv() {
             Ok(Ok(())) => Ok(running),
             Ok(Err(error)) => Err(failed(error)),
@@ -163,6 +171,7 @@ pub struct Running {
     /// The process that its threads run in.
     owner: u32,
     addresses: Vec<String>,
+    warnings: Vec<String>,
     node: Arc<Node>,
     switch: Arc<StopSwitch>,
     ended: Arc<Ended>,
@@ -173,6 +182,11 @@ impl Running {
     /// Where it listens: `unix:/run/h.sock`, `127.0.0.1:7411`, `http://127.0.0.1:7412`, with the ports it got.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// What was amiss at the start and is mended; for the operator to read.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Whether it grants.

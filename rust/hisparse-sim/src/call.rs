@@ -94,7 +94,8 @@ pub(crate) enum Answer {
 impl Answer {
     /// A number for the trace: the kind of answer, and the lease it is about.
     pub(crate) fn kind(&self) -> (u64, u64) {
-        let of = |lease: &Lease| lease.id.map_or(0, LeaseId::get);
+        // The epochs of a run are few, so its ids fit.
+        let of = |lease: &Lease| lease.id.map_or(0, |id| u64::try_from(id.get()).unwrap_or(u64::MAX));
         match self {
             Self::Granted(granted) => (1 + u64::from(granted.repeated), of(&granted.lease)),
             Self::AllGranted(all) => (3, all.len() as u64),

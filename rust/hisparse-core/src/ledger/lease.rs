@@ -29,8 +29,8 @@ impl Epoch {
     /// The epoch of a pool that was never restarted.
     pub const FIRST: Self = Self(1);
 
-    /// Epochs fit the upper bits of a [`LeaseId`].
-    pub const MAX: u64 = (1 << (64 - LeaseId::SERIAL_BITS)) - 1;
+    /// Epochs fit the first ten digits of a [`LeaseId`]: counted in milliseconds they last 34 years.
+    pub const MAX: u64 = (1 << LeaseId::PART_BITS) - 1;
 
     /// The epoch of this number; `None` for 0, which stands for "any" on the wire, and beyond [`Epoch::MAX`].
     pub const fn new(number: u64) -> Option<Self> {
@@ -51,25 +51,30 @@ impl fmt::Display for Epoch {
 
 /// Name of a lease, unique over all epochs: the epoch it was granted in, then a serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseId(u64);
+pub struct LeaseId {
+    epoch: u64,
+    serial: u64,
+}
 
 impl LeaseId {
-    /// 10^12 leases per epoch, 16 million epochs.
-    const SERIAL_BITS: u32 = 40;
+    /// Bits of either part: 10^12 epochs of 10^12 leases.
+    const PART_BITS: u32 = 40;
+    /// Hexadecimal digits of either part.
+    const PART_DIGITS: usize = 10;
 
     pub(super) const fn new(epoch: Epoch, serial: u64) -> Option<Self> {
-        if serial >> Self::SERIAL_BITS == 0 { Some(Self(epoch.0 << Self::SERIAL_BITS | serial)) } else { None }
+        if serial >> Self::PART_BITS == 0 { Some(Self { epoch: epoch.0, serial }) } else { None }
     }
 
     /// As a bare number, in order of grant.
-    pub const fn get(self) -> u64 {
-        self.0
+    pub fn get(self) -> u128 {
+        u128::from(self.epoch) << Self::PART_BITS | u128::from(self.serial)
     }
 }
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
+        write!(f, "{:0digits$x}{:0digits$x}", self.epoch, self.serial, digits = Self::PART_DIGITS)
     }
 }
 
@@ -77,9 +82,11 @@ impl FromStr for LeaseId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let hex = text.len() == 16 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        let number = hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        number.map(Self).ok_or_else(|| "a lease id is 16 hexadecimal digits, as Admit gave it".to_owned())
+        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let parts = text.split_at_checked(Self::PART_DIGITS).filter(|_| text.bytes().all(digit));
+        let part = |text: &str| u64::from_str_radix(text, 16).ok().filter(|_| text.len() == Self::PART_DIGITS);
+        let id = parts.and_then(|(epoch, serial)| Some(Self { epoch: part(epoch)?, serial: part(serial)? }));
+        id.ok_or_else(|| format!("a lease id is {} hexadecimal digits, as Admit gave it", 2 * Self::PART_DIGITS))
     }
 }
 
@@ -154,9 +161,17 @@ mod tests {
     #[test]
     fn a_lease_id_reads_back_from_its_text() {
         let id = LeaseId::new(Epoch::new(3).unwrap(), 77).unwrap();
-        assert_eq!(id.to_string(), "000003000000004d");
+        assert_eq!(id.to_string(), "0000000003000000004d");
         assert_eq!(id.to_string().parse(), Ok(id));
-        for text in ["", "77", "000003000000004D", "+00003000000004d", "000003000000004d0"] {
+        for text in [
+            "",
+            "77",
+            "0000000003000000004D",
+            "+000000003000000004d",
+            "000000000300000000004d",
+            "000003000000004d",
+            "日本語日本語日本",
+        ] {
             assert!(text.parse::<LeaseId>().is_err(), "{text}");
         }
     }

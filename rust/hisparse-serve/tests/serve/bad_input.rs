@@ -126,7 +126,7 @@ async fn a_stale_epoch_is_told_the_current_one_and_release_never_minds() {
     let lease = admit(&mut client, ask("r", 640, 0)).await.unwrap();
     let (lease_id, epoch) = (lease.id.clone(), lease.epoch - 1);
     // A lease id of that older epoch, too: what an engine holds after a restart of the service.
-    let older = format!("{:016x}", (epoch << 40) | 7);
+    let older = format!("{epoch:010x}{:010x}", 7);
     for lease_id in [lease_id, older.clone()] {
         let commit = CommitRequest { lease_id: lease_id.clone(), epoch, ..Default::default() };
         let renew = RenewRequest { lease_id: lease_id.clone(), epoch, ..Default::default() };
@@ -158,7 +158,7 @@ async fn lease_ids_that_are_none_are_malformed_and_unknown_ones_are_not_found() 
         let release = ReleaseRequest { lease_id: lease_id.into(), ..Default::default() };
         assert_eq!(fields(&client.release(release).await.unwrap_err()), ["lease_id"], "{lease_id}");
     }
-    let unknown = format!("{:016x}", (epoch << 40) | 7);
+    let unknown = format!("{epoch:010x}{:010x}", 7);
     let commit = CommitRequest { lease_id: unknown.clone(), epoch, ..Default::default() };
     let (code, reason, _) = refusal(&client.commit(commit).await.unwrap_err());
     assert_eq!((code, reason.as_str()), (Code::NotFound, "LEASE_NOT_FOUND"));

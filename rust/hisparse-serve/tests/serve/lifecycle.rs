@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use hisparse_core::ledger::NodeCapacity;
 use hisparse_serve::proto::admin_service_client::AdminServiceClient;
-use hisparse_serve::proto::{AdmitRequest, DrainRequest, DumpRequest, GetServerInfoRequest};
+use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
+use hisparse_serve::proto::{AdmitRequest, DrainRequest, DumpRequest, GetLeaseRequest, GetServerInfoRequest};
 use hisparse_serve::{Config, NodeConfig, Server};
 use tonic::Code;
 
@@ -179,4 +180,29 @@ async fn a_dump_is_the_whole_ledger_of_one_moment() {
     }
     assert_eq!((leases, pages), (1_100, 1_100));
     assert_eq!(free(&served.capacity().await, "host_pages"), 900);
+}
+
+#[tokio::test]
+async fn an_old_lease_id_names_nothing_after_a_restart_that_lost_its_epoch() {
+    let home = tempfile::tempdir().unwrap();
+    let socket = home.path().join("h.sock");
+    let held = async || {
+        let mut client = AdmissionServiceClient::new(connect(&socket).await);
+        (admit(&mut client, ask("r", 640, 0)).await.unwrap(), client)
+    };
+    let mut before = None;
+    for _ in 0..5 {
+        let running = Server::start(config(&home, 100, 4)).unwrap();
+        assert!(running.warnings().is_empty());
+        let (lease, mut client) = held().await;
+        if let Some(old) = before.replace(lease.clone()) {
+            assert!(lease.epoch > old.epoch && lease.id > old.id, "{} after {}", lease.id, old.id);
+            assert!(client.release(release_of(&old)).await.unwrap().into_inner().already_released);
+            let get = GetLeaseRequest { lease_id: lease.id.clone(), ..Default::default() };
+            assert_eq!(client.get_lease(get).await.unwrap().into_inner().lease, Some(lease));
+        }
+        drop(client);
+        drop(running);
+        std::fs::remove_file(home.path().join("h.sock.epoch")).unwrap();
+    }
 }

@@ -24,7 +24,7 @@ pub struct Room {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
     /// Its number; `None` while nobody has been told.
-    pub id: Option<u64>,
+    pub id: Option<u128>,
     /// What its caller calls it.
     pub request: String,
     /// Its length in pages.
@@ -39,7 +39,7 @@ pub struct Held {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     epoch: u64,
-    last_id: u64,
+    last_id: u128,
     /// Sorted, so that equal states are equal.
     leases: Vec<Held>,
 }
@@ -49,7 +49,7 @@ impl State {
         self.leases.iter().map(|lease| lease.pages).sum()
     }
 
-    fn find(&self, id: u64) -> Option<usize> {
+    fn find(&self, id: u128) -> Option<usize> {
         self.leases.iter().position(|lease| lease.id == Some(id))
     }
 
@@ -65,7 +65,7 @@ impl State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
     /// A lease of this number.
-    Lease(u64),
+    Lease(u128),
     /// Some pool is busy.
     Busy,
     /// Refused for another reason that leaves everything as it was.
@@ -102,7 +102,7 @@ pub enum Op {
     /// An engine (or, without a session, a router) puts a lease to use.
     Commit {
         /// The lease.
-        id: u64,
+        id: u128,
         /// The epoch that the caller believes in.
         epoch: u64,
         /// The engine's session.
@@ -113,7 +113,7 @@ pub enum Op {
     /// Growth to so many pages.
     Extend {
         /// The lease.
-        id: u64,
+        id: u128,
         /// The epoch that the caller believes in.
         epoch: u64,
         /// Whole length.
@@ -124,7 +124,7 @@ pub enum Op {
     /// A release by number.
     Release {
         /// The lease.
-        id: u64,
+        id: u128,
         /// The engine's session, where one releases.
         session: Option<u64>,
         /// What came of it.
@@ -149,21 +149,21 @@ pub enum Op {
     /// At the node: a lease ends by itself and keeps its pages for now.
     Quarantine {
         /// The lease.
-        id: u64,
+        id: u128,
         /// What its caller calls it.
         request: String,
     },
     /// At the node: a quarantined lease becomes free.
     Free {
         /// The lease.
-        id: u64,
+        id: u128,
         /// What its caller calls it.
         request: String,
     },
     /// At the node: an engine takes over what its predecessor held.
     Reclaim {
         /// The lease.
-        id: u64,
+        id: u128,
         /// Its new holder.
         session: u64,
     },
@@ -236,7 +236,7 @@ impl Room {
     fn admit(self, state: &State, request: &str, pages: u64, got: Got) -> Vec<State> {
         let live = state.leases.iter().position(|lease| lease.request == request && !lease.quarantined);
         let fits = self.fits(state.pages(), pages, state.leases.len() as u64 + 1);
-        let granted = |id: Option<u64>| {
+        let granted = |id: Option<u128>| {
             let lease = Held { id, request: request.to_owned(), pages, session: None, quarantined: false };
             state.changed(|leases| leases.push(lease))
         };
@@ -257,7 +257,7 @@ impl Room {
         }
     }
 
-    fn extend(self, state: &State, id: u64, epoch: u64, pages: u64, got: Got) -> Vec<State> {
+    fn extend(self, state: &State, id: u128, epoch: u64, pages: u64, got: Got) -> Vec<State> {
         let live = state.find(id).filter(|at| !state.leases[*at].quarantined && epoch == state.epoch);
         let more = |at: usize| pages.saturating_sub(state.leases[at].pages);
         let fits = |at: usize| self.fits(state.pages(), more(at), state.leases.len() as u64);
@@ -272,7 +272,7 @@ impl Room {
     }
 }
 
-fn commit(state: &State, id: u64, epoch: u64, session: Option<u64>, done: Option<bool>) -> Vec<State> {
+fn commit(state: &State, id: u128, epoch: u64, session: Option<u64>, done: Option<bool>) -> Vec<State> {
     let live = state.find(id).filter(|at| !state.leases[*at].quarantined && epoch == state.epoch);
     // What one engine holds, no other may take.
     let free_for = |holder: Option<u64>| session.is_none() || holder.is_none() || holder == session;
@@ -303,7 +303,7 @@ fn release(state: &State, at: Option<usize>, session: Option<u64>, gone: Gone) -
 }
 
 /// Something that happened at the node to a lease whose number its caller may not know yet.
-fn at_node(state: &State, id: u64, request: &str, change: impl FnOnce(&mut Vec<Held>, usize)) -> Vec<State> {
+fn at_node(state: &State, id: u128, request: &str, change: impl FnOnce(&mut Vec<Held>, usize)) -> Vec<State> {
     let unseen = |lease: &Held| lease.id.is_none() && lease.request == request;
     let Some(at) = state.find(id).or_else(|| state.leases.iter().position(unseen)) else { return Vec::new() };
     let next = state.changed(|leases| change(leases, at));

@@ -96,7 +96,7 @@ fn refused(status: &Status) -> Option<Got> {
 
 fn got(answer: Result<&Lease, &Status>) -> Got {
     match answer {
-        Ok(lease) => Got::Lease(u64::from_str_radix(&lease.id, 16).unwrap()),
+        Ok(lease) => Got::Lease(u128::from_str_radix(&lease.id, 16).unwrap()),
         Err(status) => refused(status).unwrap_or(Got::Unknown),
     }
 }
@@ -172,11 +172,11 @@ impl Client {
         got != Got::Unknown
     }
 
-    fn some_lease(&mut self) -> (u64, Lease) {
+    fn some_lease(&mut self) -> (u128, Lease) {
         let bound = self.leases.len() as u64;
         let place = usize::try_from(self.below(bound)).unwrap();
         let lease = self.leases[place].1.clone();
-        (u64::from_str_radix(&lease.id, 16).unwrap(), lease)
+        (u128::from_str_radix(&lease.id, 16).unwrap(), lease)
     }
 
     /// Now and then the epoch before.
@@ -235,7 +235,7 @@ impl Client {
         let op = if by_name {
             Op::ReleaseRequest { request, gone }
         } else {
-            Op::Release { id: u64::from_str_radix(&lease.id, 16).unwrap(), session: None, gone }
+            Op::Release { id: u128::from_str_radix(&lease.id, 16).unwrap(), session: None, gone }
         };
         self.note(op, invoked);
         gone != Gone::Unknown
