@@ -23,6 +23,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("hisparse.v1.bin"), served.encode_to_vec())?;
 
-    tonic_prost_build::configure().build_client(true).compile_fds(descriptors)?;
+    tonic_prost_build::configure().build_client(true).codec_path("crate::codec::WireCodec").compile_fds(descriptors)?;
     Ok(())
 }

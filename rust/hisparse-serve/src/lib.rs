@@ -5,7 +5,7 @@
 //!    │                                        │           │
 //!    ├─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
 //!    └─ memory ──► hisparse_mem (the pool's bytes, its attach socket) ──► sessions ──► node
-//!  error: the one place where a refusal becomes a status            env: the one place that reads the clock
+//!  codec: bytes and messages    error: the one place where a refusal becomes a status    env: the one place that reads the clock
 //! ```
 //! No Python in here, and no lock that is held while waiting: see [`node`].
 
@@ -15,6 +15,7 @@ mod admission;
 mod admit;
 mod budget;
 mod capacity;
+mod codec;
 mod engine;
 mod env;
 mod epoch;

@@ -81,14 +81,11 @@ impl AdmitRequest {
     /// more hashes than full pages.
     pub fn checked_tokens(&self, page_tokens: u64) -> Result<Tokens, Problems> {
         let mut problems = Problems::new();
-        if self.request_id.len() as u64 > MAX_REQUEST_ID_BYTES {
-            let rule = format!("must have at most {MAX_REQUEST_ID_BYTES} bytes");
-            problems.push(Problem::new("request_id", self.request_id.len(), rule, "use a shorter name"));
-        }
-        if self.tenant.len() as u64 > MAX_TENANT_BYTES {
-            let rule = format!("must have at most {MAX_TENANT_BYTES} bytes");
-            problems.push(Problem::new("tenant", self.tenant.len(), rule, "use a shorter name"));
-        }
+        let names = [
+            name_problem("request_id", &self.request_id, MAX_REQUEST_ID_BYTES),
+            name_problem("tenant", &self.tenant, MAX_TENANT_BYTES),
+        ];
+        names.into_iter().flatten().for_each(|problem| problems.push(problem));
         if !(-MAX_PRIORITY..=MAX_PRIORITY).contains(&self.priority) {
             let remedy = format!("give a number from -{MAX_PRIORITY} to {MAX_PRIORITY}");
             problems.push(Problem::new("priority", self.priority, "must be in range", remedy));
@@ -137,6 +134,18 @@ impl AdmitRequest {
     pub(super) fn digest(&self, hasher: &impl BuildHasher) -> u64 {
         hasher.hash_one((self.length, &self.prefix_hashes, self.priority, self.ttl))
     }
+}
+
+/// What is wrong with a caller's name for something, if anything. Names are shown in logs, tables and metrics, where a
+/// control character would do harm.
+fn name_problem(field: &str, name: &str, most_bytes: u64) -> Option<Problem> {
+    if name.len() as u64 > most_bytes {
+        let rule = format!("must have at most {most_bytes} bytes");
+        return Some(Problem::new(field, name.len(), rule, "use a shorter name"));
+    }
+    name.contains(char::is_control).then(|| {
+        Problem::new(field, format!("{name:?}"), "must have no control characters", "use printable characters alone")
+    })
 }
 
 /// What is wrong with a time to live, if anything.

@@ -223,3 +223,81 @@ async fn a_message_beyond_the_bound_is_refused_and_the_server_lives() {
     assert!(matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted), "{status:?}");
     admit(&mut client, ask("r", 64, 0)).await.unwrap();
 }
+
+/// Sends bytes where an `AdmitRequest` belongs.
+async fn send_raw(served: &Served, bytes: Vec<u8>) -> Status {
+    #[derive(Debug, Default)]
+    struct RawCodec;
+    #[derive(Debug)]
+    struct Raw;
+    impl tonic::codec::Encoder for Raw {
+        type Item = Vec<u8>;
+        type Error = Status;
+        fn encode(&mut self, item: Vec<u8>, buf: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), Status> {
+            bytes::BufMut::put_slice(buf, &item);
+            Ok(())
+        }
+    }
+    impl tonic::codec::Decoder for Raw {
+        type Item = Vec<u8>;
+        type Error = Status;
+        fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+            Ok(Some(Vec::new()))
+        }
+    }
+    impl tonic::codec::Codec for RawCodec {
+        type Encode = Vec<u8>;
+        type Decode = Vec<u8>;
+        type Encoder = Raw;
+        type Decoder = Raw;
+        fn encoder(&mut self) -> Raw {
+            Raw
+        }
+        fn decoder(&mut self) -> Raw {
+            Raw
+        }
+    }
+    let mut client = tonic::client::Grpc::new(served.channel().await);
+    client.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static("/hisparse.v1.AdmissionService/Admit");
+    client.unary(Request::new(bytes), path, RawCodec).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_message_and_text_that_is_not_utf_8_are_the_callers_fault() {
+    let served = serve(100, 4);
+    let cut_short = vec![0x0a, 0x7f, b'r'];
+    let not_utf_8 = vec![0x0a, 0x02, 0xff, 0xfe, 0x10, 0x40];
+    let unknown_wire_type = vec![0x0f];
+    for bytes in [cut_short, not_utf_8, unknown_wire_type] {
+        assert_eq!(fields(&send_raw(&served, bytes.clone()).await), ["message"], "{bytes:?}");
+    }
+    assert_eq!(free(&served.capacity().await, "host_pages"), 100);
+}
+
+#[tokio::test]
+async fn a_time_to_live_of_zero_is_out_of_range_and_an_absent_one_the_default() {
+    let served = serve(100, 4);
+    let mut client = served.admission().await;
+    assert_eq!(refused_fields(&served, AdmitRequest { ttl: seconds(0), ..ask("r", 64, 0) }).await, ["ttl"]);
+    let lease = admit(&mut client, ask("r", 64, 0)).await.unwrap();
+    let (lease_id, epoch) = (lease.id, lease.epoch);
+    let commit = CommitRequest { lease_id: lease_id.clone(), epoch, ttl: seconds(0), ..Default::default() };
+    assert_eq!(fields(&client.commit(commit).await.unwrap_err()), ["ttl"]);
+    let renew = RenewRequest { lease_id: lease_id.clone(), epoch, ttl: seconds(0), ..Default::default() };
+    assert_eq!(fields(&client.renew(renew).await.unwrap_err()), ["ttl"]);
+    let commit = CommitRequest { lease_id: lease_id.clone(), epoch, ..Default::default() };
+    client.commit(commit).await.unwrap();
+    client.renew(RenewRequest { lease_id, epoch, ..Default::default() }).await.unwrap();
+}
+
+#[tokio::test]
+async fn names_with_control_characters_are_malformed() {
+    let served = serve(100, 4);
+    for name in ["a\nb", "\u{0}", "tab\t", "\u{7f}", "\u{85}", "\u{1b}[31m"] {
+        let request = AdmitRequest { tenant: name.into(), ..ask(name, 64, 0) };
+        assert_eq!(refused_fields(&served, request).await, ["request_id", "tenant"], "{name:?}");
+    }
+    let named = AdmitRequest { tenant: "équipe 7/日本".into(), ..ask("r 1:ü", 64, 0) };
+    admit(&mut served.admission().await, named).await.unwrap();
+}
