@@ -206,7 +206,7 @@ pub const MAX_CALLS_PER_CONNECTION: u32 = 1_024;
 /// Most connections of all listeners of gRPC together.
 pub const MAX_CONNECTIONS: usize = 2_048;
 
-/// Most connections of the HTTP port.
+/// Most connections of the HTTP port; beyond them the oldest makes room.
 pub const MAX_HTTP_CONNECTIONS: usize = 64;
 
 /// Most watches at a time.

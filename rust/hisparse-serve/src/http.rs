@@ -5,7 +5,10 @@
 //!  /readyz    200 while it grants, 503 with the reason else  readiness: send it no new work
 //!  /metrics   Prometheus text
 //! ```
+//! One request per connection, and no connection is waited for: where all places are taken, the oldest makes room. So
+//! clients that connect and say nothing cannot silence a probe.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,31 +23,34 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use crate::metrics;
 use crate::node::Node;
 
 /// Time a client has to send its request's head.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time a connection has in all, its answer read included.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rest after a failed accept: out of descriptors, most likely.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Serves as long as the runtime lives, through a drain and a stop. Connections beyond the bound wait in the kernel's
-/// queue.
+/// Serves as long as the runtime lives, through a drain and a stop.
 pub(crate) async fn serve(listener: TcpListener, node: Arc<Node>) {
-    let seats = Arc::new(Semaphore::new(MAX_HTTP_CONNECTIONS));
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_HTTP_CONNECTIONS);
     loop {
-        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let node = Arc::clone(&node);
-                tokio::spawn(async move {
-                    serve_connection(stream, node).await;
-                    drop(seat);
-                });
+                oldest_first.retain(|connection| !connection.is_finished());
+                if oldest_first.len() >= MAX_HTTP_CONNECTIONS
+                    && let Some(oldest) = oldest_first.pop_front()
+                {
+                    oldest.abort();
+                }
+                let served = tokio::time::timeout(CONNECTION_TIMEOUT, serve_connection(stream, Arc::clone(&node)));
+                oldest_first.push_back(tokio::spawn(served).abort_handle());
             }
             Err(_) => tokio::time::sleep(ACCEPT_REST).await,
         }

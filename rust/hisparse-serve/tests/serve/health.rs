@@ -1,5 +1,8 @@
 //! Probes and scrapes: the gRPC health and reflection services, and the HTTP port.
 
+use std::time::{Duration, Instant};
+
+use hisparse_core::limits::MAX_HTTP_CONNECTIONS;
 use hisparse_serve::proto::DrainRequest;
 use hisparse_serve::proto::admin_service_client::AdminServiceClient;
 use hisparse_serve::{Config, Running, Server};
@@ -40,7 +43,7 @@ impl Probed {
 
     async fn drain(&self, resume: bool) {
         AdminServiceClient::new(self.channel.clone()).drain(DrainRequest { resume }).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
@@ -119,4 +122,30 @@ async fn reflection_lists_what_is_served_and_nothing_else() {
     let served = ["Admin", "Admission", "Budget", "Capacity"].map(|name| format!("hisparse.v1.{name}Service"));
     assert_eq!(names, served);
     assert!(probed.home.path().exists());
+}
+
+#[tokio::test]
+async fn connections_that_say_nothing_or_half_a_request_do_not_silence_a_probe() {
+    let probed = probed().await;
+    let address = probed.running.addresses().last().unwrap().strip_prefix("http://").unwrap();
+    let mut silent = Vec::new();
+    for number in 0..4 * MAX_HTTP_CONNECTIONS {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        if number % 2 == 0 {
+            stream.write_all(b"GET /healthz HTT").await.unwrap();
+        }
+        silent.push(stream);
+    }
+    let began = Instant::now();
+    assert!(probed.http("GET /healthz").await.starts_with("HTTP/1.1 200"));
+    // Well before any of them has run out of time.
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // The oldest made room, and the newest has not yet been sent away.
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(1), silent[0].read_to_end(&mut rest)).await;
+    assert!(ended.is_ok() && rest.is_empty(), "{ended:?} {rest:?}");
+    let newest = silent.last_mut().unwrap();
+    newest.write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+    newest.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.starts_with(b"HTTP/1.1 200"), "{rest:?}");
 }
