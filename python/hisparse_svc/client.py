@@ -210,6 +210,9 @@ class Client:
                 answer: Answer = (_waited if call.wait_s else _called)(method, call.request, left_s)
             except grpc.RpcError as failure:
                 error = status.to_error(failure, self.target, call.request, timeout_s)
+            except ValueError:
+                self._check_open()  # another thread has closed it just now, and grpc says so in a word of its own
+                raise
             else:
                 return answer
             tries += 1
@@ -263,7 +266,7 @@ def _waited(method: Any, request: Message, left_s: float) -> Any:
     coming = method.future(request, timeout=left_s)
     try:
         return coming.result()
-    except KeyboardInterrupt:
+    except BaseException:
         coming.cancel()
         raise
 

@@ -142,6 +142,15 @@ def test_names_of_other_callers_reach_the_terminal_as_text(node: Served, name: s
         assert "".join(output.plain(name).split()) in "".join(told.out.split()), told.out
 
 
+def test_json_is_escaped_where_terminals_would_obey_it(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    names = ["\x1b[31m", "\x9b31m", "\u202eexe", "\x7f", "ü"]
+    output.emit_json(names)
+    printed = capfdbinary.readouterr().out.decode()
+    assert json.loads(printed) == names
+    assert [letter for letter in printed if not letter.isprintable() and letter != "\n"] == []
+    assert "ü" in printed
+
+
 def test_text_of_other_callers_is_escaped() -> None:
     assert output.plain("a\x1b[31m\x9b\u202eb\r") == "a\\x1b[31m\\x9b\\u202eb\\r"
     assert output.shown("[bold]") == "\\[bold]"
@@ -151,8 +160,8 @@ def test_text_of_other_callers_is_escaped() -> None:
     ("flags", "told"),
     [
         ("admit", "--prompt-tokens is missing"),
-        ("admit --pages 1 --ttl 0", "ttl is 0.0"),
-        ("admit --pages 1 --ttl 1e12", "from 0 to 1,000,000,000"),
+        ("admit --pages 1 --ttl 0", '--ttl is "0"'),
+        ("admit --pages 1 --ttl 1e12", "above 0 to 1,000,000,000"),
         ("admit --pages 1 --wait 1e300", "from 0 to 1,000,000,000"),
         ("capacity --timeout 0", "from 0.001 to 1,000,000,000"),
         ("serve --max-requests 0 --backing none", "--max-requests is 0"),

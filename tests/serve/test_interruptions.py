@@ -7,11 +7,13 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import hisparse_svc.client
 import pytest
-from hisparse_svc import Request, aio
+from hisparse_svc import Client, Request, aio
 
 from tests.serve.conftest import environment
 
@@ -132,6 +134,29 @@ def test_a_replay_whose_service_is_gone_does_not_claim_to_have_given_back(
     _, told = process.communicate(timeout=40)
     assert process.returncode == 130, told
     assert "could not be given back" in told
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 30.0])
+def test_an_interrupted_call_of_the_blocking_client_holds_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch, wait_s: float
+) -> None:
+    first = client.admit(pages=300)
+    if wait_s:
+        threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    else:  # too quick to hit: the answer is here, and the interruption comes before anybody has it
+        first.release()
+        send = hisparse_svc.client._called
+
+        def late(*arguments: Any) -> None:
+            send(*arguments)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(hisparse_svc.client, "_called", late)
+    with pytest.raises(KeyboardInterrupt):
+        client.admit(pages=100, wait_s=wait_s)
+    first.release()
+    assert client.list_leases() == []
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.0005, 0.001, 0.002, 0.005])

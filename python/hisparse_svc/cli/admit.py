@@ -48,7 +48,7 @@ def command(
         raise InvalidInput([problem])
     request = values.Request(
         prefix_hashes=[remote.digest(text) for text in prefix_hash],
-        ttl_s=None if ttl is None else remote.seconds("--ttl", ttl, 0.0),
+        ttl_s=None if ttl is None else remote.seconds("--ttl", ttl, 0.0, zero=False),
         **options.given(counts),
     )
     wait_s = remote.seconds("--wait", wait, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,14 @@ if TYPE_CHECKING:
     from hisparse_svc.errors import Problem
 
 
+OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
 def emit_json(document: Any) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON lets stand what some terminals obey: DEL, the second set of controls, and what turns the direction of text.
+    click.echo(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def console() -> Console:

@@ -58,8 +58,8 @@ def emit(message: Message) -> None:
     output.emit_json(to_plain(message))
 
 
-def seconds(flag: str, text: str | None, default: float) -> float:
-    """Read a flag that is a length of time.
+def seconds(flag: str, text: str | None, default: float, *, zero: bool = True) -> float:
+    """Read a flag that is a length of time; of none at all only with `zero`.
 
     Raises:
         InvalidInput: It is none, negative, or beyond `MOST_S`.
@@ -67,10 +67,11 @@ def seconds(flag: str, text: str | None, default: float) -> float:
     if text is None:
         return default
     value = options.literal(text)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MOST_S:
-        rule = f"must be a length of time, from 0 to {MOST_S:,.0f}"
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1
+    if not 0 <= number <= MOST_S or (number == 0 and not zero):
+        rule = f"must be a length of time, {'from' if zero else 'above'} 0 to {MOST_S:,.0f}"
         raise InvalidInput([Problem(flag, f'"{text[:40]}"', rule, "write 30 or 0.5")])
-    return float(value)
+    return float(number)
 
 
 def show_capacity(seen: Capacity) -> None:
