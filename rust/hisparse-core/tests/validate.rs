@@ -231,6 +231,9 @@ fn vllm_refuses_what_it_is_known_to_refuse() {
     let text = r#"{"device_buffer_size": 1024}"#;
     let small = model("glm-5.2", &json!({"engine": "vllm", "hisparse_config": text}));
     assert_eq!(fields(&small), ["--hisparse-config.device_buffer_size"]);
+    let deep = model("glm-5.2", &json!({"engine": "vllm", "speculative_num_draft_tokens": 99}));
+    assert_eq!(fields(&deep), ["--speculative-num-draft-tokens"], "no buffer was given");
+    assert_eq!(deep.problems.iter().next().unwrap().value, "99");
     let fine = model("glm-5.2", &json!({"engine": "vllm", "speculative_num_steps": 3}));
     assert_eq!((fine.valid, &fine.resolved.hot_rows), (true, &json!(10_240)));
 }

@@ -194,19 +194,13 @@ impl Native<'_> {
             return;
         }
         let most = MAX_NATIVE_SPECULATIVE_TOKENS;
-        let (key, value, rule, remedy) = match self.request.speculative_num_draft_tokens {
-            Some(tokens) => (
-                "speculative_num_draft_tokens",
-                tokens,
+        let (key, value) = self.request.draft_depth();
+        let (rule, remedy) = match self.request.speculative_num_draft_tokens {
+            Some(_) => (
                 format!("must be 2 to {MOST_QUERY_TOKENS} tokens verified at once, the newest included"),
                 format!("use 2 to {MOST_QUERY_TOKENS}"),
             ),
-            None => (
-                "speculative_num_steps",
-                query_tokens - 1,
-                format!("must be 1 to {most} draft steps, each of one token"),
-                format!("use 1 to {most}"),
-            ),
+            None => (format!("must be 1 to {most} draft steps, each of one token"), format!("use 1 to {most}")),
         };
         if query_tokens > MOST_QUERY_TOKENS {
             self.problems.push(Problem::new(flag(key), value, rule, remedy));

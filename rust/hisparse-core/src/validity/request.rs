@@ -171,6 +171,14 @@ impl ValidateRequest {
         self.kv_dtype.parse().ok()
     }
 
+    /// The key that sets the draft depth, and its value as given.
+    pub(super) fn draft_depth(&self) -> (&'static str, u64) {
+        match (self.speculative_num_draft_tokens, self.speculative_num_steps) {
+            (Some(tokens), _) => ("speculative_num_draft_tokens", tokens),
+            (None, steps) => ("speculative_num_steps", steps.unwrap_or(0)),
+        }
+    }
+
     /// Tokens of one request that are verified in one step: 1 without drafts.
     pub(super) fn query_tokens(&self) -> u64 {
         let of_steps = self.speculative_num_steps.map(|steps| steps + 1);

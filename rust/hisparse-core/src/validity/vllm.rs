@@ -78,6 +78,19 @@ fn hot_rows(request: &ValidateRequest, top_k: u64, problems: &mut Problems, warn
     };
     match config::resolve(top_k, request.query_tokens() - 1, buffer) {
         Ok(rows) => Some(rows.hot_rows),
+        // No buffer was given: it follows from the draft depth, which is then what is wrong.
+        Err(refused) if buffer.is_none() && request.query_tokens() > 1 => {
+            let (key, value) = request.draft_depth();
+            for Problem { value: rows, rule, remedy, .. } in refused {
+                problems.push(Problem::new(
+                    flag(key),
+                    value,
+                    format!("needs a buffer of {rows} rows, which {rule}"),
+                    remedy,
+                ));
+            }
+            None
+        }
         Err(refused) => {
             note(refused);
             None

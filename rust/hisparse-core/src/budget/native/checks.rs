@@ -29,8 +29,10 @@ pub(super) fn checked_hot_rows(model: &Model, request: &PlanRequest) -> Result<u
         return Ok(0);
     }
     let least = least_hot_rows(model, request);
-    let rows = if request.query_len() == 1 { "row" } else { "rows" };
-    let picks = format!("{} picks of each of {} query {rows}", model.top_k, request.query_len());
+    let picks = match request.query_len() {
+        1 => format!("{} picks of the one query row", model.top_k),
+        rows => format!("{} picks of each of {rows} query rows", model.top_k),
+    };
     if least > MAX_HOT_ROWS {
         let rule = format!("needs {least} hot rows for {picks}, above the largest buffer of {MAX_HOT_ROWS}");
         return Err(Problem::new("--mtp", request.mtp, rule, "use fewer speculative tokens"));

@@ -95,10 +95,13 @@ fn index_sharing(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<
         return None;
     }
     let off = super::cell_bytes(rank, &PlanRequest { hisparse: false, ..request.clone() })?;
+    let layers = match rank.kv_layers() {
+        1 => "the one layer".to_owned(),
+        all => format!("all {all} layers"),
+    };
     Some(format!(
-        "SGLang loses index sharing when HiSparse is on: it budgets an indexer in all {} layers instead of {}, {} bytes \
-         per device token; without HiSparse it budgets {off}.",
-        rank.kv_layers(),
+        "SGLang loses index sharing when HiSparse is on: it budgets an indexer in {layers} instead of {}, {} bytes per \
+         device token; without HiSparse it budgets {off}.",
         rank.indexer_layers(),
         plan.cell_bytes
     ))
