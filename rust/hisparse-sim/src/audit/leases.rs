@@ -132,6 +132,15 @@ impl Auditor {
                         ensure(now.expires_at.is_none(), "a session keeps its lease", || "it ends".into())?;
                         unchanged(true).map(|()| "taken over")
                     }
+                    Some((Ask::Publish { first, hashes, .. }, Answer::Published(_), _)) => {
+                        let (first, was_durable) = (u64::from(*first), u64::from(was.durable_pages));
+                        // A gap before them leaves the successor where it was to resume.
+                        let end = if first <= was_durable { first + hashes.len() as u64 } else { 0 };
+                        let grown = u64::from(now.durable_pages) == was_durable.max(end);
+                        let same = Lease { durable_pages: was.durable_pages, ..now.clone() } == *was;
+                        ensure(grown && same, rule, || format!("published {} pages from {first}", hashes.len()))?;
+                        Ok(STAYED)
+                    }
                     _ => unchanged(false).map(|()| STAYED),
                 }
             }
