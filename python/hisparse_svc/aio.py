@@ -182,10 +182,15 @@ class Client:
     async def _undo(self, call: Call[Any, Any]) -> None:
         """Take back what a cancelled call may have got; cancelled again, it goes on in the background."""
 
+        async def step(release: Call[Any, Any]) -> None:
+            for rest_s in calls.UNDO_RESTS_S:
+                await asyncio.sleep(rest_s)
+                if not (await self._send(release, calls.UNDO_S)).already_released:
+                    return
+
         async def undo() -> None:
             with contextlib.suppress(HiSparseError, asyncio.CancelledError):
-                for step in call.undo:
-                    await self._send(step, calls.UNDO_S)
+                await asyncio.gather(*map(step, call.undo))
 
         if call.undo:
             task = asyncio.create_task(undo())

@@ -192,7 +192,10 @@ class Client:
         except BaseException:  # interrupted: nobody will hear of a grant
             with contextlib.suppress(Exception):
                 for undo in call.undo:
-                    self._send(undo, calls.UNDO_S)
+                    for rest_s in calls.UNDO_RESTS_S:
+                        time.sleep(rest_s)
+                        if not self._send(undo, calls.UNDO_S).already_released:
+                            break
             raise
 
     def _send(self, call: Call[Answer, Value], timeout_s: float) -> Answer:

@@ -34,6 +34,9 @@ Asked = TypeVar("Asked", bound=Message)
 TIMEOUT_S = 10.0
 """A call's deadline where none is given, as in the server's own rule."""
 
+UNDO_RESTS_S = (0.0, 0.02, 0.1)
+"""Rests before each try to take something back: the server may come to the undoing before the call that it undoes."""
+
 SHORTEST_S, MOST_S = 0.001, 1e9
 """Bounds of a call's deadline, in seconds."""
 
