@@ -17,8 +17,11 @@ HEAD = """\
 - Errors go to stderr, one line each: `error: FIELD is VALUE: RULE; what to do`. All problems of one input come
   together. With `--json` the document is then `{"problems": [{"field", "value", "rule", "remedy"}]}`. `--debug` adds
   the traceback.
-- Sizes are written `512MiB`, `160GiB`, `141GB` (powers of 1000) or as bytes.
-- `MODEL` is a preset's name, a `config.json`, or a folder that holds one.
+- Sizes are written in `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024), in `kB`, `MB`, `GB`, `TB` (powers of 1000), or as
+  bytes: `160GiB`, `141GB`, `1048576`.
+- `MODEL` is a preset's name, a `config.json`, or a folder that holds one. Files are regular files in UTF-8: a pipe or a
+  device is refused.
+- JSON is UTF-8 in every locale. Text for people shows what the locale cannot write as an escape, such as `\\xfc`.
 
 | exit code | meaning |
 |---|---|
@@ -28,8 +31,10 @@ HEAD = """\
 | 3 | the service cannot be reached |
 | 4 | the service refused the request |
 | 130 | interrupted |
-| 141 | nobody reads the output any more |
+| 141 | nobody reads the output any more, as in `… \\| head -1`; nothing is printed about it |
 | 143 | told to stop (SIGTERM), and had something to give back first |
+
+A stdout that is closed from the start (`>&-`) is taken as a wish to see nothing: the exit code is the command's own.
 """
 
 JSON = """

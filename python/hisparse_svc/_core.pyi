@@ -8,6 +8,9 @@ from typing_extensions import Buffer
 from hisparse_svc.errors import Problem
 
 __all__ = [
+    "MAX_CONFIG_BYTES",
+    "MAX_SETTINGS_BYTES",
+    "MAX_TRACE_BYTES",
     "AttachedPool",
     "Concurrency",
     "DeviceBytes",
@@ -37,6 +40,9 @@ __all__ = [
     "validate",
 ]
 
+MAX_CONFIG_BYTES: int
+MAX_SETTINGS_BYTES: int
+MAX_TRACE_BYTES: int
 __version__: str
 
 def check_host_pool(field: str, wanted_bytes: int, assume_memory_bytes: int | None = None) -> None: ...

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hisparse_svc import _core
+from hisparse_svc import _core, files
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc.target import VARIABLE as TARGET_VARIABLE
 from hisparse_svc.rpc.target import default_socket
@@ -236,12 +236,9 @@ def _from_environment(variables: Mapping[str, str], problems: list[Problem]) -> 
 
 def _from_file(path: Path, problems: list[Problem]) -> dict[str, tuple[str, Any]]:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        problems.append(Problem("--config", f'"{path}"', failure.strerror or str(failure), "name a file you may read"))
-        return {}
-    except UnicodeDecodeError:
-        problems.append(Problem("--config", f'"{path}"', "must be UTF-8 text", "save it as UTF-8"))
+        document = tomllib.loads(files.read_text(path, "--config", most_bytes=_core.MAX_SETTINGS_BYTES))
+    except InvalidInput as refused:
+        problems += refused.problems
         return {}
     except tomllib.TOMLDecodeError as failure:
         problems.append(Problem("--config", f'"{path}"', f"must be TOML: {failure}", "mend the line"))

@@ -43,7 +43,6 @@ TEXTS = {
     "cut_short": ('{"model_type": "glm_moe_dsa"', "must be JSON"),
     "a_list": ("[1, 2]", "must be a JSON object"),
     "a_number": ("7", "must be a JSON object"),
-    "nan": ('{"index_topk": NaN}', "must be JSON"),
     "deeply_nested": ("[" * 100_000, "must be JSON"),
 }
 
@@ -61,7 +60,7 @@ def test_a_missing_config_is_refused(cli: Callable[..., Run], tmp_path: Path) ->
 
 
 def test_a_folder_without_a_config_is_refused(cli: Callable[..., Run], tmp_path: Path) -> None:
-    refuse(cli("plan", str(tmp_path)), "MODEL", "config.json")
+    refuse(cli("plan", str(tmp_path)), "MODEL", "is a folder without a config.json")
 
 
 def test_a_binary_config_is_refused(cli: Callable[..., Run], tmp_path: Path) -> None:
@@ -70,7 +69,13 @@ def test_a_binary_config_is_refused(cli: Callable[..., Run], tmp_path: Path) -> 
 
 
 def test_a_config_above_the_size_bound_is_refused(cli: Callable[..., Run], config: Callable[..., str]) -> None:
-    refuse(cli("plan", config(text='{"a": "' + "x" * (4 << 20) + '"}')), "config.json", "bytes")
+    refuse(cli("plan", config(text='{"a": "' + "x" * (4 << 20) + '"}')), "MODEL", "bytes")
+
+
+def test_a_number_that_json_cannot_write_is_named(cli: Callable[..., Run], config: Callable[..., str]) -> None:
+    done = cli("plan", config(text='{"index_topk": NaN, "rope": {"factors": [1, -Infinity]}}'))
+    refuse(done, "index_topk", "is NaN", "JSON has no NaN")
+    refuse(done, "rope.factors[1]", "is -Infinity")
 
 
 def test_a_misspelt_preset_names_the_nearest(cli: Callable[..., Run]) -> None:
@@ -139,6 +144,11 @@ FLAGS: dict[str, tuple[list[str], str, str]] = {
     "unknown_engine": (["--engine", "tgi"], "--engine", "sglang"),
     "unknown_gpu": (["--gpu", "h300"], "--gpu", "h200"),
     "size_text": (["--host-pool", "plenty"], "--host-pool", "160GiB"),
+    "size_in_G": (["--host-pool", "20G"], "--host-pool", "did you mean 20GiB?"),
+    "size_in_PiB": (["--kv-bytes", "2PiB"], "--kv-bytes", "KiB, MiB, GiB or TiB"),
+    "sm_9": (["--sm", "9"], "--sm", "from 50"),
+    "sm_zero": (["--sm", "0"], "--sm", "from 50"),
+    "weights_without_a_gpu": (["--weights", "10GiB", "--kv-bytes", "20GiB"], "--weights", "--gpu"),
     "size_zero": (["--kv-bytes", "0"], "--kv-bytes", "160GiB"),
     "size_negative": (["--kv-bytes", "-1GiB"], "--kv-bytes", "160GiB"),
     "context_zero": (["--context", "0"], "--context", "from 1"),
@@ -211,6 +221,10 @@ def test_a_backend_that_is_not_legal_here_lists_all_that_are(cli: Callable[..., 
 
 def test_a_host_pool_beyond_this_machine_is_refused(cli: Callable[..., Run]) -> None:
     refuse(cli("validate", "glm-5.2", "--host-pool", "1023TiB"), "--host-pool", "must fit")
+
+
+def test_a_host_pool_is_refused_for_the_kv_type_it_was_measured_by(cli: Callable[..., Run]) -> None:
+    refuse(cli("validate", "glm-5.2", "--host-pool", "1KiB"), "--host-pool", "tokens of bfloat16 KV")
 
 
 def test_a_page_size_that_is_no_page_is_refused(cli: Callable[..., Run]) -> None:

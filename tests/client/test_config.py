@@ -68,5 +68,5 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
     file.write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidInput, match="--config"):
         config.load({}, {}, file)
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match="must be a file that exists"):
         config.load({}, {}, tmp_path / "none.toml")

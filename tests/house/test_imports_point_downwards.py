@@ -16,7 +16,7 @@ OUTSIDE = {"hisparse-sim"}
 
 PYTHON_LAYERS = [
     {"errors"},
-    {"_core", "_proto"},
+    {"_core", "_proto", "files"},
     {"planner", "doctor", "rpc"},
     {"client", "aio", "config", "kernels"},
     {"node", "replay"},

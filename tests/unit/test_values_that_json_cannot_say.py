@@ -68,3 +68,23 @@ def test_errors_survive_pickling() -> None:
     assert isinstance(again, hisparse_svc.HiSparseError)
     assert again.problems == refusal.value.problems
     assert str(again) == str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "model", [None, 5, b"glm-5.2", object(), Hostile(), ["glm-5.2"], "\ud800", "./\ud800", "a\0/b"]
+)
+def test_what_names_no_model_is_a_problem_of_the_model(model: Any) -> None:
+    with pytest.raises(hisparse_svc.InvalidInput) as refusal:
+        hisparse_svc.plan(model, tp=0)
+    problems = refusal.value.problems
+    assert [problem.field for problem in problems] == ["MODEL", "--tp"], "what else is wrong is said too"
+    assert all(problem.remedy for problem in problems)
+
+
+@pytest.mark.parametrize("value", [{1}, object(), b"1", endless(), {(1, 2): 3}], ids=repr)
+def test_a_configuration_that_is_no_plain_data_is_a_problem_of_its_key(value: Any) -> None:
+    verdict = hisparse_svc.validate("glm-5.2", hisparse_config={"top_k": value, "device_bufer_size": 4096})
+    assert not verdict.valid
+    fields = [problem.field for problem in verdict.problems]
+    assert any(field.startswith("--hisparse-config.top_k") for field in fields), fields
+    assert "--hisparse-config.device_bufer_size" in fields, "what else is wrong is said too"

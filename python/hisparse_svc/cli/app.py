@@ -8,15 +8,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
 import importlib
-import os
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from hisparse_svc import files
 from hisparse_svc._core import __version__
 from hisparse_svc.cli import output
 from hisparse_svc.cli.signals import Ended
@@ -24,7 +27,7 @@ from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.rpc.refusals import Refused, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 PROGRAM = "hisparse-svc"
 
@@ -46,8 +49,33 @@ COMMANDS = {
 """Each command's help line. The module of the same name is imported when the command runs, not before."""
 
 
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """Tell an interruption and a closed pipe from all else, before click, which has words and codes of its own for them."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Ended(signal.SIGINT) from None
+    except BrokenPipeError:
+        raise Ended(signal.SIGPIPE) from None
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # rich's way to say it
+            raise Ended(signal.SIGPIPE) from None
+        raise
+
+
 class LazyCommands(click.Group):
     """A group that imports a command's module only to run it."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        """Read the command line, which may print the help."""
+        with ending():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with ending():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Give the commands in the order of the table above."""
@@ -65,15 +93,6 @@ class LazyCommands(click.Group):
         command = module.command
         assert isinstance(command, click.Command), cmd_name  # noqa: S101 - a command file without a command is a defect
         return command
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click, which has words and codes of its own for an interruption, is passed by."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Ended(signal.SIGINT) from None
-        except BrokenPipeError:
-            raise Ended(signal.SIGPIPE) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
@@ -108,30 +127,34 @@ def program(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    output.never_fail_to_encode()
+    code = run(list(sys.argv[1:] if arguments is None else arguments))
+    output.leave_nothing_behind()
+    sys.exit(code)
+
+
+def run(given: list[str]) -> int | None:
+    """Run a command line; give its exit code."""
     try:
-        code = program.main(given, prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
+        code: int | None = program.main(given, prog_name=PROGRAM, standalone_mode=False)
+        with ending():
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except Ended as ended:
         code = interrupted(ended)
     except (KeyboardInterrupt, click.exceptions.Abort):  # click's word for it; it is an `Exception`, so it goes first
         code = interrupted(Ended(signal.SIGINT))
-    except BrokenPipeError:
-        code = interrupted(Ended(signal.SIGPIPE))
     except Exception as failure:  # the last place that can turn an error into words
         code = report(failure, as_json="--json" in given, debug="--debug" in given)
-    sys.exit(code)
+    return code
 
 
 def interrupted(ended: Ended) -> int:
-    """Say in one line that a signal ended the command; give the exit code."""
-    if ended.exit_code == 128 + signal.SIGPIPE:
-        # As any filter whose reader has gone: no words. The interpreter's own last flush must find an open file.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ended.exit_code
-    if sys.stderr.isatty():
-        click.echo(err=True)  # the terminal has just written ^C
-    output.error(ended.text)
+    """Say in one line that a signal ended the command; give the exit code. A filter whose reader has gone says nothing."""
+    if ended.exit_code != 128 + signal.SIGPIPE:
+        if sys.stderr.isatty():
+            click.echo(err=True)  # the terminal has just written ^C
+        output.error(ended.text)
     return ended.exit_code
 
 
@@ -146,7 +169,8 @@ def report(failure: Exception, *, as_json: bool, debug: bool) -> int:
         document = output.problems_document(problems)
         if isinstance(failure, Refused):
             document["problems"][0] |= failure.facts()
-        output.emit_json(document)
+        with contextlib.suppress(OSError):  # stdout may be what failed; stderr still tells
+            output.emit_json(document)
     for problem in problems:
         output.error(str(problem) if isinstance(failure, InvalidInput) else f"{problem.rule}; {problem.remedy}")
     return code
@@ -161,11 +185,25 @@ def explain(failure: Exception) -> tuple[int, list[Problem]]:
     if isinstance(failure, click.ClickException):
         return 2, [usage_problem(failure)]
     if isinstance(failure, OSError):
-        where = f"{failure.filename}: " if failure.filename else ""
-        text = f"{where}{failure.strerror or failure}"
-        return 2, [Problem("file", str(failure.filename), text, "check the path and its permissions")]
+        return 2, [file_problem(failure)]
+    if isinstance(failure, UnicodeEncodeError) and re.search(r"[\ud800-\udfff]", failure.object):
+        value = f'"{files.printable(failure.object)[:80]}"'
+        return 2, [
+            Problem("text", value, f"must be text in UTF-8: {value} is not", "write it anew, or rename the file")
+        ]
     text = f"this program has a defect: {type(failure).__name__}: {failure}"
     return 1, [Problem("program", "failed", text, "run it again with --debug and report what it prints")]
+
+
+def file_problem(failure: OSError) -> Problem:
+    """Say which file or stream failed, and what to do."""
+    if failure.filename is None and failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        text = f"the output cannot be written: {failure.strerror}"
+        return Problem("stdout", "not written", text, "make room for it, or write it elsewhere")
+    where = f"{failure.filename}: " if failure.filename else ""
+    return Problem(
+        "file", str(failure.filename), f"{where}{failure.strerror or failure}", "check the path and its permissions"
+    )
 
 
 def refusal_problem(failure: HiSparseError) -> Problem:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +26,33 @@ OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 def emit_json(document: Any) -> None:
     """Print one JSON document."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    emit_json_text(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def emit_json_text(text: str) -> None:
+    """Print a document that is text already. JSON is UTF-8 in every locale; a lone surrogate becomes its escape."""
     # JSON lets stand what some terminals obey: DEL, the second set of controls, and what turns the direction of text.
-    click.echo(OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    safe = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    click.echo(safe.encode("utf-8", "backslashreplace"))
+
+
+def never_fail_to_encode() -> None:
+    r"""Write what the locale has no letter for as an escape: a path of bytes that are no text, `ü` in plain ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def leave_nothing_behind() -> None:
+    """Flush; what cannot be written goes nowhere, or Python would try again at its exit and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def console() -> Console:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hisparse_svc.cli import options
+from hisparse_svc.cli import options, output
 from hisparse_svc.planner.plan import plan_from
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def command(model: str, no_hisparse: bool, plot: Path | None, as_json: bool, **f
     if plot is not None:
         plotter.draw(plan, plot)
     if as_json:
-        click.echo(plan.to_json())
+        output.emit_json_text(plan.to_json())
     else:
         from hisparse_svc.cli.plan_text import show  # noqa: PLC0415 - brings in rich, which `--json` never needs
 

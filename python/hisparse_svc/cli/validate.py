@@ -45,7 +45,7 @@ def command(model: str | None, as_json: bool, disable_radix_cache: bool | None, 
         arguments["disable_radix_cache"] = disable_radix_cache
     verdict = validate_from(model, arguments)
     if as_json:
-        click.echo(verdict.to_json())
+        output.emit_json_text(verdict.to_json())
     else:
         show(verdict)
     for problem in verdict.problems:

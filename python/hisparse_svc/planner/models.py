@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from dataclasses import astuple
 from pathlib import Path
 
-from hisparse_svc._core import Model, Preset, presets
+from hisparse_svc import files
+from hisparse_svc._core import MAX_CONFIG_BYTES, Model, Preset, presets
 from hisparse_svc.errors import InvalidInput, Problem
 
 __all__ = ["load_model", "models"]
@@ -49,14 +51,20 @@ def load_model(model: str | os.PathLike[str] | Model) -> Model:
         return model
     if isinstance(model, str):
         try:
-            return Model.preset(model)
+            return Model.preset(files.printable(model))
         except InvalidInput:
             if not names_a_file(model):
                 raise
-    path = Path(model)
-    if path.is_dir():
-        path = path / CONFIG
-    return Model.from_json_text(name_of(path), read_config(path, os.fspath(model)))
+    try:
+        path = Path(model)
+    except TypeError:
+        rule, remedy = (
+            "must be text, a path or a Model",
+            "give a preset's name, a config.json or a folder that holds one",
+        )
+        raise InvalidInput([Problem("MODEL", files.printable(reprlib.repr(model)), rule, remedy)]) from None
+    file, text = read_config(path)
+    return Model.from_json_text(files.printable(name_of(file)), text)
 
 
 def model_or_problems(model: str | os.PathLike[str] | Model) -> Model | list[tuple[str, str, str, str]]:
@@ -73,20 +81,17 @@ def names_a_file(text: str) -> bool:
 
 
 def name_of(path: Path) -> str:
-    """Give a file's model the name of its folder, unless the file's own name says more."""
+    """Give the file's model the name of its folder, unless the file's own name says more."""
     return path.resolve().parent.name if path.name == CONFIG else path.stem
 
 
-def read_config(path: Path, given: str) -> str:
-    """Read the file's text, or say why that cannot be."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        rule = "must be a preset, a config.json or a folder that holds one"
-        remedy = "check the path; `hisparse-svc models` lists the presets"
-    except UnicodeDecodeError:
-        rule, remedy = "must be a text file in UTF-8", "give the config.json that comes with the checkpoint"
-    except (OSError, ValueError) as failure:
-        reason = failure.strerror if isinstance(failure, OSError) else str(failure)
-        rule, remedy = f"must be a file that can be read ({reason})", "check the path and its permissions"
-    raise InvalidInput([Problem("MODEL", f'"{given}"', rule, remedy)])
+def read_config(path: Path) -> tuple[Path, str]:
+    """Find the config.json that a path means, and read its text, or say why that cannot be."""
+    if path.is_dir():
+        missing = (f"is a folder without a {CONFIG}", f"add the checkpoint's {CONFIG}, or name another folder")
+        file = path / CONFIG
+    else:
+        rule = f"must be a preset, a {CONFIG} or a folder that holds one"
+        missing = (rule, "check the path; `hisparse-svc models` lists the presets")
+        file = path
+    return file, files.read_text(file, "MODEL", given=path, most_bytes=MAX_CONFIG_BYTES, missing=missing)

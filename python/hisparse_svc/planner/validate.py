@@ -75,7 +75,10 @@ def validate(
     """
     arguments = {name: value for name, value in locals().items() if name != "model" and value is not None}
     if isinstance(hisparse_config, Mapping):
-        arguments["hisparse_config"] = json.dumps(dict(hisparse_config))
+        try:
+            arguments["hisparse_config"] = json.dumps(dict(hisparse_config))
+        except (TypeError, ValueError, RecursionError):  # not plain data: the core names each value that is not
+            arguments["hisparse_config"] = dict(hisparse_config)
     return validate_from(model, arguments)
 
 

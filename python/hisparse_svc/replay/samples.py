@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-from pathlib import Path
+from importlib import resources
 from typing import TYPE_CHECKING
 
-from hisparse_svc import _core
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc import _core, files
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +20,7 @@ def load_trace(path: str | os.PathLike[str], limit: int | None = None) -> Trace:
     """Read a Mooncake trace, or its first `limit` requests; `sample` is the bundled one.
 
     Raises:
-        InvalidInput: Every line that is broken, out of order or out of range, by its number.
+        InvalidInput: It is no file of text, or every line that is broken, out of order or out of range, by its number.
     """
     trace = _core.Trace.parse(_text(path))
     return trace if limit is None else trace.first(limit)
@@ -30,9 +28,5 @@ def load_trace(path: str | os.PathLike[str], limit: int | None = None) -> Trace:
 
 def _text(path: str | os.PathLike[str]) -> str:
     if path == SAMPLE:
-        return (files("hisparse_svc") / "data" / "conversation_200.jsonl").read_text(encoding="utf-8")
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as failure:
-        problem = Problem("TRACE", f'"{path}"', f"must be UTF-8 text: {failure.reason}", "give a JSONL file")
-        raise InvalidInput([problem]) from None
+        return (resources.files("hisparse_svc") / "data" / "conversation_200.jsonl").read_text(encoding="utf-8")
+    return files.read_text(path, "TRACE", most_bytes=_core.MAX_TRACE_BYTES)

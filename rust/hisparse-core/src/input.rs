@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Problem, Problems};
 use crate::limits::MAX_MEMORY_BYTES;
-use crate::size::{SIZE_REMEDY, SIZE_RULE, parse_size};
+use crate::size::{SIZE_RULE, parse_size, size_remedy};
 use crate::units::Bytes;
 
 /// An object being read, and what was wrong with it so far.
@@ -101,7 +101,7 @@ impl<'a> Fields<'a> {
             other => whole_number(other).and_then(|bytes| u64::try_from(bytes).ok()),
         };
         if !bytes.is_some_and(|bytes| (1..=MAX_MEMORY_BYTES).contains(&bytes)) {
-            self.problem(name, SIZE_RULE, SIZE_REMEDY);
+            self.problem(name, SIZE_RULE, size_remedy(value.as_str().unwrap_or_default()));
             return None;
         }
         if bytes < Some(min_bytes) {

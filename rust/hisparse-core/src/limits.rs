@@ -32,6 +32,9 @@ pub const MAX_RATIO: u64 = 10_000;
 /// Compute capability (major × 10 + minor) where none is given: H100, H200.
 pub const DEFAULT_SM: u64 = 90;
 
+/// Lowest compute capability a request may name: the oldest that CUDA 12 compiles for.
+pub const MIN_SM: u64 = 50;
+
 /// Highest compute capability a request may name.
 pub const MAX_SM: u64 = 999;
 
@@ -179,6 +182,12 @@ pub const REPLAY_SAMPLES: u64 = 720;
 
 /// Latest arrival in a trace, in milliseconds (a year).
 pub const MAX_TRACE_MS: u64 = 366 * 86_400_000;
+
+/// Largest trace read, in bytes; Mooncake's are below 64 MiB.
+pub const MAX_TRACE_BYTES: usize = 1 << 30;
+
+/// Largest settings file of `serve`, in bytes.
+pub const MAX_SETTINGS_BYTES: usize = 1 << 20;
 
 /// Problems of a trace that are shown before the rest goes unread.
 pub const MAX_TRACE_PROBLEMS: usize = 20;

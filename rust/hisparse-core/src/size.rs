@@ -25,7 +25,22 @@ const UNITS: &[(&str, u64)] = &[
 pub const SIZE_RULE: &str = "must be a size above 0 and at most 1024 TiB";
 
 /// How to write one, for error texts.
-pub const SIZE_REMEDY: &str = "write it as 512MiB, 160GiB, 141GB or a number of bytes";
+const SIZE_REMEDY: &str = "write it as 160GiB: in KiB, MiB, GiB or TiB (powers of 1024), in kB, MB, GB or TB (of 1000), or as a number of bytes";
+
+/// What to do about a text that is no size: `20G` and `20Gi` are taken for a slip.
+pub fn size_remedy(text: &str) -> String {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let (number, unit) = (number.trim_end(), unit.to_ascii_lowercase());
+    let meant = UNITS.iter().skip(1).take(4).map(|(name, _)| *name).find(|name| {
+        let name = name.to_ascii_lowercase();
+        unit == name[..1] || unit == name[..2]
+    });
+    match meant.map(|unit| format!("{number}{unit}")).filter(|size| parse_size(size).is_some()) {
+        Some(size) => format!("did you mean {size}? {SIZE_REMEDY}"),
+        None => SIZE_REMEDY.to_owned(),
+    }
+}
 
 /// Reads a size; `None` unless it is a number, at most a unit behind it, and 1 to [`MAX_MEMORY_BYTES`] bytes.
 ///
@@ -121,6 +136,16 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_cut_short_is_completed() {
+        for (text, meant) in [("20G", "20GiB"), ("1.5 t", "1.5TiB"), ("512Mi", "512MiB"), ("4k", "4KiB")] {
+            assert!(size_remedy(text).starts_with(&format!("did you mean {meant}? ")), "{text}: {}", size_remedy(text));
+        }
+        for text in ["2PiB", "plenty", "-1G", "0G", "", "2000T"] {
+            assert_eq!(size_remedy(text), SIZE_REMEDY, "{text}");
+        }
+    }
+
+    #[test]
     fn sizes_show_in_the_unit_that_fits() {
         let shown = |n| show_size(Bytes::new(n));
         assert_eq!(shown(0), "0 B");
@@ -141,6 +166,7 @@ mod tests {
         #[test]
         fn no_text_makes_it_panic(text in ".*") {
             let _ = parse_size(&text);
+            let _ = size_remedy(&text);
         }
     }
 }

@@ -36,7 +36,7 @@ fn text_that_is_no_config_is_refused() {
         ("", "config.json is empty: must hold a JSON object"),
         (" \n\t", "config.json is empty"),
         ("not json", "must be JSON"),
-        ("{\"a\": NaN}", "must be JSON"),
+        ("{\"a\": NaN}", "a is NaN: must be a finite number: JSON has no NaN"),
         ("[1, 2]", "config.json is [1,2]: must be a JSON object"),
         ("null", "must be a JSON object"),
         ("{}", "lacks kv_lora_rank, qk_rope_head_dim, index_topk, index_n_heads, index_head_dim"),

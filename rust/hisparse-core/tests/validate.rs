@@ -270,7 +270,7 @@ fn a_host_pool_must_hold_one_longest_request() {
     let short = model("glm-5.2", &request(needed - 1, Some(131_072)));
     assert_eq!(fields(&short), ["--host-pool"]);
     let problem = short.problems.iter().next().unwrap();
-    assert!(problem.rule.starts_with("must hold one longest request: 131072 tokens need"), "{problem}");
+    assert!(problem.rule.starts_with("must hold one longest request: 131072 tokens of fp8_e4m3 KV need"), "{problem}");
     assert_eq!(fields(&model("glm-5.2", &request(1 << 30, None))), ["--host-pool"], "its context is 1,048,576");
     assert!(model("glm-5.2", &request(1 << 30, Some(8_192))).valid);
     for name in ["deepseek-v4-flash", "minimax-m3"] {

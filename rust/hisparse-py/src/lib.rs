@@ -15,12 +15,13 @@ mod tables;
 mod validate;
 mod view;
 
+use hisparse_core::limits;
 use pyo3::prelude::*;
 
 /// The private native module.
 #[pymodule]
 mod _core {
-    use super::{Bound, PyModule, PyModuleMethods, PyResult};
+    use super::{Bound, PyModule, PyModuleMethods, PyResult, limits};
 
     #[pymodule_export]
     use super::attached::{PyAttachedPool, PyLayer};
@@ -45,6 +46,9 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("MAX_CONFIG_BYTES", limits::MAX_CONFIG_BYTES)?;
+        module.add("MAX_SETTINGS_BYTES", limits::MAX_SETTINGS_BYTES)?;
+        module.add("MAX_TRACE_BYTES", limits::MAX_TRACE_BYTES)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -1,7 +1,7 @@
 //! Sizes as people write them.
 
 use hisparse_core::error::{Problem, Problems};
-use hisparse_core::size::{self, SIZE_REMEDY, SIZE_RULE};
+use hisparse_core::size::{self, SIZE_RULE};
 use hisparse_core::units::Bytes;
 use pyo3::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::error::OrInvalidInput;
 pub(crate) fn parse_size(py: Python<'_>, text: &str, field: &str) -> PyResult<u64> {
     size::parse_size(text)
         .map(Bytes::get)
-        .ok_or_else(|| Problems::one(Problem::new(field, format!("\"{text}\""), SIZE_RULE, SIZE_REMEDY)))
+        .ok_or_else(|| Problems::one(Problem::new(field, format!("\"{text}\""), SIZE_RULE, size::size_remedy(text))))
         .or_invalid_input(py)
 }
 

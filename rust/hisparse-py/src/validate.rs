@@ -6,6 +6,7 @@ use hisparse_core::units::Bytes;
 use hisparse_core::validity::{Resolved, Surroundings, ValidateRequest, Validation};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde_json::Value;
 
 use crate::arguments::Arguments;
 use crate::convert::{json_text, serialised, to_python};
@@ -79,7 +80,11 @@ view!(
 #[pyfunction]
 #[pyo3(signature = (arguments, model=None))]
 pub(crate) fn validate(arguments: &Bound<'_, PyDict>, model: Option<ModelOrProblems<'_>>) -> PyValidation {
-    let request = Arguments::read(arguments, flag);
+    let mut request = Arguments::read(arguments, flag_of);
+    // A mapping comes here only where JSON cannot say all of it; what is left is judged with the rest.
+    if let Some(config) = request.object.get_mut("hisparse_config").filter(|config| config.is_object()) {
+        *config = Value::String(config.to_string());
+    }
     let model = model.map(ModelOrProblems::into_result);
     let mut validation = arguments.py().detach(|| {
         let host_pool = pool_problems(&ValidateRequest::read(&request.object).0);
@@ -88,6 +93,14 @@ pub(crate) fn validate(arguments: &Bound<'_, PyDict>, model: Option<ModelOrProbl
     validation.problems = request.and_problems(validation.problems);
     validation.valid = validation.problems.is_empty();
     PyValidation(validation)
+}
+
+/// A key's flag; what follows the key is the configuration's own.
+fn flag_of(path: &str) -> String {
+    match path.split_once('.') {
+        Some((key, inner)) => format!("{}.{inner}", flag(key)),
+        None => flag(path),
+    }
 }
 
 fn pool_problems(request: &ValidateRequest) -> Problems {

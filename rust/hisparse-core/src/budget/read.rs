@@ -15,7 +15,7 @@ use crate::error::Problems;
 use crate::input::{Fields, whole_number};
 use crate::limits::{
     MAX_CONTEXT_TOKENS, MAX_DRAFT_LAYERS, MAX_HOT_ROWS, MAX_LAYERS, MAX_NATIVE_SPECULATIVE_TOKENS, MAX_PLAN_CONTEXTS,
-    MAX_PREFILL_CHUNK_TOKENS, MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SM, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES,
+    MAX_PREFILL_CHUNK_TOKENS, MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SM, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, MIN_SM,
     PAGE_TOKENS,
 };
 use crate::platform::Engine;
@@ -100,11 +100,14 @@ impl Reader<'_> {
                 format!("use {} or leave it out", gpu.platform),
             );
         }
+        if self.fields.raw("gpu").is_none() && self.fields.raw("weights").is_some() {
+            self.fields.problem("weights", "has no effect without --gpu", "give --gpu, or leave it out");
+        }
         let hisparse = self.fields.flag("hisparse").unwrap_or(default.hisparse);
         PlanRequest {
             engine,
             platform,
-            sm: self.fields.whole("sm", 0, MAX_SM).or(gpu.map(|gpu| gpu.sm)).unwrap_or(default.sm),
+            sm: self.fields.whole("sm", MIN_SM, MAX_SM).or(gpu.map(|gpu| gpu.sm)).unwrap_or(default.sm),
             kv_dtype: self.fields.choice("kv_dtype").unwrap_or(default.kv_dtype),
             hisparse,
             sizing: self.sizing(engine, hisparse),
@@ -345,6 +348,15 @@ mod tests {
         assert_eq!(fields_refused(&json!({"ratio": 4, "host_pool": "160GiB"})), ["--ratio"]);
         assert_eq!(fields_refused(&json!({"ratio": 4, "auto": true})), ["--ratio"]);
         assert_eq!(fields_refused(&json!({"hisparse": false, "ratio": 4})), ["--ratio"]);
+    }
+
+    #[test]
+    fn what_would_change_nothing_is_refused() {
+        assert_eq!(fields_refused(&json!({"weights": "80GiB"})), ["--weights"]);
+        assert_eq!(fields_refused(&json!({"weights": "80GiB", "gpu": "h200"})), Vec::<String>::new());
+        for sm in [0, 9] {
+            assert_eq!(fields_refused(&json!({"sm": sm})), ["--sm"], "{sm}");
+        }
     }
 
     #[test]

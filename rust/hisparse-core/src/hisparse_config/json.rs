@@ -54,12 +54,48 @@ fn marker(name: &str) -> String {
 
 /// Which word a marked value stands for.
 pub(super) fn non_finite(value: &Value) -> Option<f64> {
-    let marker = value.as_object().filter(|object| object.len() == 1)?.get(NON_FINITE)?.as_str()?;
-    match marker {
+    match marked(value)? {
         "nan" => Some(f64::NAN),
         "inf" => Some(f64::INFINITY),
         "-inf" => Some(f64::NEG_INFINITY),
         _ => None,
+    }
+}
+
+/// The name in a marked value.
+fn marked(value: &Value) -> Option<&str> {
+    value.as_object().filter(|object| object.len() == 1)?.get(NON_FINITE)?.as_str()
+}
+
+/// The fields of a text that hold Python's words for numbers JSON cannot write, each with its word; none where the text
+/// is broken otherwise too.
+pub(crate) fn python_numbers(text: &str) -> Vec<(String, &'static str)> {
+    let mut found = Vec::new();
+    if let Ok(value) = parse(text) {
+        collect_words(&value, "", &mut found);
+    }
+    found
+}
+
+/// Walks as deep as the parser went, which has its own bound.
+fn collect_words(value: &Value, path: &str, found: &mut Vec<(String, &'static str)>) {
+    if let Some(name) = marked(value) {
+        found.extend(WORDS.iter().find(|(_, known)| *known == name).map(|(word, _)| (path.to_owned(), *word)));
+        return;
+    }
+    match value {
+        Value::Object(object) => {
+            for (name, inner) in object {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                collect_words(inner, &path, found);
+            }
+        }
+        Value::Array(items) => {
+            for (i, inner) in items.iter().enumerate() {
+                collect_words(inner, &format!("{path}[{i}]"), found);
+            }
+        }
+        _ => {}
     }
 }
 

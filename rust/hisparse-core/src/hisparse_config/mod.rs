@@ -10,7 +10,7 @@
 mod json;
 pub mod upstream;
 
-pub(crate) use json::object;
+pub(crate) use json::{object, python_numbers};
 
 use serde_json::{Map, Value};
 

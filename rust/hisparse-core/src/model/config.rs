@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{Family, Model, deepseek_v4, dsa, minimax_m3};
 use crate::error::{Problem, Problems};
+use crate::hisparse_config::python_numbers;
 use crate::input::{Fields, shown};
 use crate::limits::MAX_CONFIG_BYTES;
 
@@ -53,8 +54,14 @@ impl Model {
         if text.trim().is_empty() {
             return Err(refuse("empty".to_owned(), "must hold a JSON object".to_owned()));
         }
-        let value: Value = serde_json::from_str(text)
-            .map_err(|error| refuse(shown(&Value::from(text)), format!("must be JSON: {error}")))?;
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            let non_finite = non_finite_fields(text);
+            if non_finite.is_empty() {
+                refuse(shown(&Value::from(text)), format!("must be JSON: {error}"))
+            } else {
+                non_finite
+            }
+        })?;
         Self::from_value(name, &value)
     }
 
@@ -90,6 +97,16 @@ impl Model {
         }
         problems.into_result(model)
     }
+}
+
+/// Every number of a text that would be JSON but for Python's `NaN` and `Infinity`; none where more than that is wrong.
+fn non_finite_fields(text: &str) -> Problems {
+    let mut problems = Problems::new();
+    for (path, word) in python_numbers(text) {
+        let rule = "must be a finite number: JSON has no NaN and no Infinity";
+        problems.push(Problem::new(path, word, rule, "give a number, or remove the field"));
+    }
+    problems
 }
 
 impl<'a> Source<'a> {
@@ -193,4 +210,24 @@ pub(super) fn check_length(fields: &mut Fields<'_>, name: &str, found: usize, la
         );
     }
     fits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_json_cannot_write_are_named_by_their_fields() {
+        let text = r#"{"note": "NaN", "index_topk": NaN, "rope": {"factors": [1, -Infinity]}}"#;
+        let problems = Model::from_json_text("", text).unwrap_err();
+        let told: Vec<_> = problems.iter().map(|p| format!("{} is {}: {}", p.field, p.value, p.rule)).collect();
+        let rule = "must be a finite number: JSON has no NaN and no Infinity";
+        assert_eq!(told, [format!("index_topk is NaN: {rule}"), format!("rope.factors[1] is -Infinity: {rule}")]);
+    }
+
+    #[test]
+    fn a_text_with_more_wrong_than_that_is_told_where_it_breaks() {
+        let problems = Model::from_json_text("", r#"{"index_topk": NaN"#).unwrap_err();
+        assert!(problems.iter().all(|p| p.field == "config.json" && p.rule.contains("line 1 column")), "{problems}");
+    }
 }

@@ -50,7 +50,7 @@ pub(super) fn holds_longest(request: &ValidateRequest, model: &Model, kv_dtype: 
     Some(Problem::new(
         flag("host_pool"),
         show_size(Bytes::new(pool)),
-        format!("must hold one longest request: {longest_tokens} tokens need {size}"),
+        format!("must hold one longest request: {longest_tokens} tokens of {kv_dtype} KV need {size}"),
         format!("{remedy}, or --context N where no request is longer than N tokens"),
     ))
 }

@@ -11,7 +11,7 @@ use crate::backends::{Phase, auto_kv_dtype};
 use crate::budget::read::flag;
 use crate::error::Problems;
 use crate::input::Fields;
-use crate::limits::{DEFAULT_SM, MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_RANKS, MAX_SM};
+use crate::limits::{DEFAULT_SM, MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_RANKS, MAX_SM, MIN_SM};
 use crate::platform::{Engine, KvDtype, Platform};
 
 /// Keys of the map: first the command line's, in its order, then the flags of SGLang that its checks look at.
@@ -124,7 +124,7 @@ impl ValidateRequest {
             engine: fields.choice("engine").unwrap_or(default.engine),
             hisparse_config: fields.text("hisparse_config").map(str::to_owned),
             platform: fields.choice("platform").unwrap_or(default.platform),
-            sm: fields.whole("sm", 0, MAX_SM),
+            sm: fields.whole("sm", MIN_SM, MAX_SM),
             kv_dtype: fields.text("kv_dtype").map_or(default.kv_dtype, str::to_owned),
             prefill_backend: fields.text("prefill_backend").map(str::to_owned),
             decode_backend: fields.text("decode_backend").map(str::to_owned),
