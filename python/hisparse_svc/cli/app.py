@@ -51,7 +51,7 @@ COMMANDS = {
 
 @contextlib.contextmanager
 def ending() -> Iterator[None]:
-    """Tell an interruption and a closed pipe from all else, before click, which has words and codes of its own for them."""
+    """Tell an interruption and a closed pipe from all else, before click, which has codes of its own for them."""
     try:
         yield
     except KeyboardInterrupt:
@@ -150,7 +150,7 @@ def run(given: list[str]) -> int | None:
 
 
 def interrupted(ended: Ended) -> int:
-    """Say in one line that a signal ended the command; give the exit code. A filter whose reader has gone says nothing."""
+    """Say in one line that a signal ended the command, but nothing of a reader who has gone; give the exit code."""
     if ended.exit_code != 128 + signal.SIGPIPE:
         if sys.stderr.isatty():
             click.echo(err=True)  # the terminal has just written ^C
