@@ -123,6 +123,28 @@ proptest! {
     }
 
     #[test]
+    fn what_takes_memory_never_gives_any_and_what_allows_requests_never_takes_any(
+        index in 0..MODELS.len(), options in options(), more in 1_u64..=3, requests in 1_u64..=4_096
+    ) {
+        let model = preset(MODELS[index]).unwrap();
+        let mut options = options;
+        options["hot_rows"] = json!(32_768); // so that a deeper draft does not ask for another buffer
+        let drafts = |mtp: u64, layers: u64| with(&with(&options, "mtp", json!(mtp)), "draft_layers", json!(layers));
+        for (less, more) in [(drafts(0, 1), drafts(more, 1)), (drafts(1, 0), drafts(1, more))] {
+            let (Some(less), Some(more)) = (plan(&model, &less), plan(&model, &more)) else { continue };
+            prop_assert!(more.device_tokens <= less.device_tokens && more.seats <= less.seats);
+            prop_assert!(more.logical_tokens <= less.logical_tokens);
+        }
+        for (key, least) in [("max_seqs", requests), ("dp", more), ("tp", 1)] {
+            let few = plan(&model, &with(&options, key, json!(least)));
+            let many = plan(&model, &with(&options, key, json!(least * 2)));
+            let (Some(few), Some(many)) = (few, many) else { continue };
+            prop_assert!(many.seats >= few.seats, "{key} {least}");
+            prop_assert!(many.physical_host_bytes >= few.physical_host_bytes || key != "dp", "{key} {least}");
+        }
+    }
+
+    #[test]
     fn more_hot_rows_never_mean_more_seats(index in 0..MODELS.len(), options in options(), pages in 33_u64..=512) {
         let model = preset(MODELS[index]).unwrap();
         let Some(small) = plan(&model, &with(&options, "hot_rows", json!(pages * 64))) else { return Ok(()) };
