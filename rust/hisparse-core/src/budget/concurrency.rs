@@ -4,7 +4,7 @@ use crate::budget::plan::{Binding, Concurrency};
 use crate::model::Model;
 
 /// Contexts of the table where none are asked for: 8K to 1M, doubling, up to what the model was made for.
-const DEFAULT_CONTEXTS: [u64; 8] = [8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576];
+pub const CONTEXTS_TOKENS: [u64; 8] = [8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576];
 
 /// Device memory without a host pool, in one unit throughout: bytes, or pages.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ pub fn contexts<'a>(model: &Model, asked: &'a [u64]) -> std::borrow::Cow<'a, [u6
         return asked.into();
     }
     let longest = model.context_tokens.get();
-    let usual: Vec<u64> = DEFAULT_CONTEXTS.into_iter().filter(|context| *context <= longest).collect();
+    let usual: Vec<u64> = CONTEXTS_TOKENS.into_iter().filter(|context| *context <= longest).collect();
     if usual.is_empty() { vec![longest].into() } else { usual.into() }
 }
 

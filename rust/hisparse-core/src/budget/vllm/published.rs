@@ -8,6 +8,7 @@
 
 use serde::Serialize;
 
+pub use crate::budget::concurrency::CONTEXTS_TOKENS;
 use crate::budget::gpu::Gpu;
 use crate::error::{Problem, Problems};
 use crate::limits::PAGE_TOKENS;
@@ -29,9 +30,6 @@ pub const UTILISATION: f64 = 0.92;
 
 /// GiB per GPU that neither weights nor KV may use.
 pub const RESERVE_GIB: f64 = 15.0;
-
-/// The table's contexts: 8K to 1M, doubling.
-pub const CONTEXTS_TOKENS: [u64; 8] = [8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576];
 
 /// Buffers of the sweep at 128K on eight H200.
 pub const SWEEP_HOT_ROWS: [u64; 5] = [2_048, 4_096, 6_144, 8_192, 10_240];
