@@ -1,13 +1,13 @@
-"""Kernels of the hot cache: resolve, gather, append, backup. CPU tensors run the reference, CUDA tensors the kernels.
+"""Kernels of the hot cache: resolve, gather, append, backup, and sparse attention over its rows.
 
 ::
 
     indexer's top-k ── resolve ──► rows to attend to, misses
-                                     └─ gather ──► missing rows, host → hot
+                                     └─ gather ──► missing rows, host → hot ──► sparse_mla_decode
     attention's KV write ── append ──► newest page ── backup ──► host
 
-Every function checks its arguments, then fills tensors it was given: nothing is allocated, nothing waits, and all may
-be captured in a CUDA graph.
+CPU tensors run the reference, CUDA tensors the kernels. Every function checks its arguments, then fills tensors it was
+given: nothing is allocated, nothing waits, and all may be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.checks import Checks, check_ids
+from hisparse_svc.kernels.decode.api import merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
 from hisparse_svc.kernels.geometry import (
     EMPTY_PAGE,
@@ -52,7 +53,9 @@ __all__ = [
     "check_ids",
     "gather",
     "gather_blocks",
+    "merge_lse",
     "resolve",
+    "sparse_mla_decode",
 ]
 
 

@@ -57,12 +57,14 @@ class Checks:
         """Note one problem."""
         self._problems.append(Problem(field, str(value), rule, remedy))
 
-    def tensor(self, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def tensor(
+        self, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, remedy: str = _REMEDY
+    ) -> None:
         """Check a tensor that must lie packed."""
         if tuple(tensor.shape) != shape:
-            self.refuse(f"{name}.shape", tuple(tensor.shape), f"must be {shape}")
+            self.refuse(f"{name}.shape", tuple(tensor.shape), f"must be {shape}", remedy)
         if tensor.dtype is not dtype:
-            self.refuse(f"{name}.dtype", tensor.dtype, f"must be {dtype}")
+            self.refuse(f"{name}.dtype", tensor.dtype, f"must be {dtype}", remedy)
         if tensor.device != self._device:
             self.refuse(f"{name}.device", tensor.device, f"must be {self._device}", "move it there")
         if not tensor.is_contiguous():

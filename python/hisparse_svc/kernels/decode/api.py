@@ -1,0 +1,94 @@
+"""The public functions of sparse MLA decode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hisparse_svc.kernels import reference
+from hisparse_svc.kernels.decode.backends import choose
+from hisparse_svc.kernels.decode.call import check_parts, make_call
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+__all__ = ["merge_lse", "sparse_mla_decode"]
+
+
+def sparse_mla_decode(
+    q: Tensor,
+    rows: Tensor,
+    picks: Tensor,
+    *,
+    scale: float,
+    sink: Tensor | None = None,
+    counts: Tensor | None = None,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+    max_sms: int = 0,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Attend from each query to the rows it picked; absorbed MLA, so a row is key and value at once.
+
+    Nothing waits, and given `out` and `lse` nothing is allocated: a call may be captured in a CUDA graph. Rows that no
+    pick names are not read. The result does not depend on what runs beside it, bit by bit.
+
+    Args:
+        q: Queries, latent part first, `bf16 [batch, query row, head, 576]`, 1 to 128 heads; the reference takes
+            float32 and float64 too.
+        rows: Stored rows of one layer, `u8 [row, row_bytes]`, as in `HotCache.rows[group][layer]`: 656 bytes (FP8,
+            any positive fp32 scales), 1152 (BF16) or 2304 (fp32). Rows may be a pitch apart.
+        picks: Which rows, `i32 [batch, query row, top_k]`, as `resolve` gives them; a number that is no row (-1) is no
+            pick, and a row picked twice counts twice.
+        scale: What logits are multiplied by: 192 ** -0.5, times YaRN's factor, for DeepSeek and GLM.
+        sink: A logit per head that takes attention and gives nothing, `f32 [head]`; -inf has no effect, +inf leaves 0.
+        counts: How many leading picks count, `i32 [batch, query row]`; all of them where not given. Work beyond a
+            count is skipped.
+        out: Where to write, `[batch, query row, head, 512]` of q's type; allocated where not given.
+        lse: Where to write, `f32 [batch, query row, head]` (f64 for float64 queries); allocated where not given.
+        max_sms: SMs to use at most, which leaves the others to a gather; 0: all of them.
+        backend: `auto`, or a name in `decode.backends`.
+
+    Returns:
+        The attention's output, and the natural log of the sum of exponentials of the logits, without the sink. A query
+        with no valid pick gives 0 and -inf.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors, or that the backend cannot do this.
+        DeviceUnavailable: The machine lacks what the backend needs.
+        CompileFailed: The kernel does not compile.
+
+    Example:
+        >>> import torch
+        >>> from hisparse_svc.kernels import sparse_mla_decode
+        >>> q = torch.zeros((1, 1, 8, 576), dtype=torch.bfloat16)
+        >>> rows = torch.zeros((4, 1152), dtype=torch.uint8)
+        >>> picks = torch.tensor([[[3, 0, -1]]], dtype=torch.int32)
+        >>> out, lse = sparse_mla_decode(q, rows, picks, scale=192**-0.5)
+        >>> tuple(out.shape), round(float(lse[0, 0, 0]), 4)  # two equal logits of 0: log 2
+        ((1, 1, 8, 512), 0.6931)
+    """
+    call = make_call(q, rows, picks, scale=scale, sink=sink, counts=counts, out=out, lse=lse, max_sms=max_sms)
+    choose(backend, call).run(call)
+    return call.out, call.lse
+
+
+def merge_lse(parts: Sequence[tuple[Tensor, Tensor]], *, sink: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Merge attention over disjoint sets of rows into attention over all of them.
+
+    The parts are summed in the order given. Each must have been made without a sink.
+
+    Args:
+        parts: What `sparse_mla_decode` returned for each set.
+        sink: As there, applied to the whole.
+
+    Returns:
+        As `sparse_mla_decode` over all rows.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+    """
+    parts = list(parts)
+    check_parts(parts, sink)
+    return reference.merge_lse(parts, sink)

@@ -1,0 +1,168 @@
+"""One call of sparse MLA decode, checked: what every backend is given.
+
+::
+
+    q      bf16 [batch, query row, head, 576]       rows   u8 [row, row_bytes], rows a pitch apart
+    picks  i32  [batch, query row, top_k]  ───────────────► which rows; out of range: none
+    counts i32  [batch, query row]                  only that many leading picks count
+    sink   f32  [head]
+    out    as q, 512 wide                           lse    f32 [batch, query row, head]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.kernels.checks import MAX_BATCH, Checks
+from hisparse_svc.kernels.decode.rows import KEY_WIDTH, LATENT_WIDTH, ROW_FORMATS
+from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hisparse_svc.kernels.decode.rows import StoredRow
+
+__all__ = ["MAX_HEADS", "DecodeCall", "check_parts", "make_call"]
+
+MAX_HEADS = 128
+"""Heads of one call: what MLA models have before any split over GPUs."""
+
+QUERY_TYPES = (torch.bfloat16, torch.float32, torch.float64)
+_MAX_ROWS = 2**31 - 1
+_CALLER = "see the shapes that sparse_mla_decode documents"
+
+
+@dataclass(frozen=True)
+class DecodeCall:
+    """Tensors of one call; they fit each other. Shapes as above."""
+
+    q: Tensor
+    rows: Tensor
+    picks: Tensor
+    scale: float
+    sink: Tensor | None
+    counts: Tensor | None
+    out: Tensor
+    lse: Tensor
+    max_sms: int
+
+    @property
+    def stored(self) -> StoredRow:
+        """How rows are stored."""
+        return ROW_FORMATS[self.rows.shape[1]]
+
+    @property
+    def queries(self) -> int:
+        """Query rows over the batch."""
+        return int(self.q.shape[0] * self.q.shape[1])
+
+    @property
+    def heads(self) -> int:
+        """Heads of a query."""
+        return int(self.q.shape[2])
+
+    @property
+    def top_k(self) -> int:
+        """Picks of a query."""
+        return int(self.picks.shape[2])
+
+
+def lse_type(q: Tensor) -> torch.dtype:
+    """Type of the log-sum-exp that goes with queries: float32, and float64 for float64."""
+    return torch.float64 if q.dtype is torch.float64 else torch.float32
+
+
+def make_call(
+    q: Tensor,
+    rows: Tensor,
+    picks: Tensor,
+    *,
+    scale: float,
+    sink: Tensor | None,
+    counts: Tensor | None,
+    out: Tensor | None,
+    lse: Tensor | None,
+    max_sms: int,
+) -> DecodeCall:
+    """Check the arguments of `sparse_mla_decode` and allocate what was not given.
+
+    Raises:
+        InvalidInput: With everything wrong about them.
+    """
+    with Checks(q.device) as check:
+        _check_query(check, q)
+        _check_rows(check, rows)
+    batch, query_rows, heads = (int(size) for size in q.shape[:3])
+    with Checks(q.device) as check:
+        top_k = int(picks.shape[-1]) if picks.dim() else 0
+        check.tensor("picks", picks, (batch, query_rows, max(top_k, 1)), torch.int32, _CALLER)
+        if counts is not None:
+            check.tensor("counts", counts, (batch, query_rows), torch.int32, _CALLER)
+        if sink is not None:
+            check.tensor("sink", sink, (heads,), torch.float32, _CALLER)
+        if out is not None:
+            check.tensor("out", out, (batch, query_rows, heads, LATENT_WIDTH), q.dtype, _CALLER)
+        if lse is not None:
+            check.tensor("lse", lse, (batch, query_rows, heads), lse_type(q), _CALLER)
+        if not (math.isfinite(scale) and scale > 0):
+            check.refuse("scale", scale, "must be positive and finite", "MLA uses 1 / sqrt(192)")
+        if max_sms < 0:
+            check.refuse("max_sms", max_sms, "must not be negative", "use 0 for all of them")
+    if out is None:
+        out = q.new_empty((batch, query_rows, heads, LATENT_WIDTH))
+    if lse is None:
+        lse = torch.empty((batch, query_rows, heads), dtype=lse_type(q), device=q.device)
+    return DecodeCall(q, rows, picks, scale, sink, counts, out, lse, max_sms)
+
+
+def _check_query(check: Checks, q: Tensor) -> None:
+    if q.dim() != 4 or q.shape[-1] != KEY_WIDTH:
+        check.refuse("q.shape", tuple(q.shape), f"must be (batch, query rows, heads, {KEY_WIDTH})", _CALLER)
+        return
+    if q.dtype not in QUERY_TYPES:
+        check.refuse("q.dtype", q.dtype, "must be torch.bfloat16, float32 or float64", "kernels take bfloat16")
+    if not q.is_contiguous():
+        check.refuse("q.stride", q.stride(), "must be contiguous", "call contiguous()")
+    for name, size, most in (
+        ("batch", q.shape[0], MAX_BATCH),
+        ("query_rows", q.shape[1], MAX_QUERY_ROWS),
+        ("heads", q.shape[2], MAX_HEADS),
+    ):
+        if not 1 <= size <= most:
+            check.refuse(name, size, f"must be 1 to {most}", "split the call")
+
+
+def _check_rows(check: Checks, rows: Tensor) -> None:
+    known = ", ".join(f"{row.row_bytes} ({row.name})" for row in ROW_FORMATS.values())
+    if rows.dim() != 2 or rows.shape[1] not in ROW_FORMATS:
+        rule = f"must be (rows, bytes of a row), where a row has one of {known} bytes"
+        check.refuse("rows.shape", tuple(rows.shape), rule, "pass the rows of one layer: HotCache.rows[group][layer]")
+        return
+    if not 1 <= rows.shape[0] <= _MAX_ROWS:
+        check.refuse("rows.shape", tuple(rows.shape), f"must be 1 to {_MAX_ROWS} rows", "picks have 32 bits")
+        return
+    check.rows("rows", rows, (rows.shape[0], rows.shape[1]))
+
+
+def check_parts(parts: list[tuple[Tensor, Tensor]], sink: Tensor | None) -> None:
+    """Check what `merge_lse` is given.
+
+    Raises:
+        InvalidInput: With everything wrong about it.
+    """
+    if not parts:
+        with Checks(torch.device("cpu")) as check:
+            check.refuse("parts", "empty", "must hold at least one part", "pass what sparse_mla_decode returned")
+        return
+    first_out, first_lse = parts[0]
+    shape = tuple(first_out.shape)
+    with Checks(first_out.device) as check:
+        for index, (out, lse) in enumerate(parts):
+            check.tensor(f"parts[{index}].out", out, shape, first_out.dtype, _CALLER)
+            check.tensor(f"parts[{index}].lse", lse, shape[:-1], first_lse.dtype, _CALLER)
+        if sink is not None:
+            check.tensor("sink", sink, shape[-2:-1], torch.float32, _CALLER)
