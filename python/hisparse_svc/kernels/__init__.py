@@ -1,9 +1,9 @@
-"""Kernels of the hot cache: resolve, gather, append, backup, and sparse attention over its rows.
+"""Kernels of the hot cache: indexer, resolve, gather, append, backup, and sparse attention over its rows.
 
 ::
 
-    indexer's top-k ── resolve ──► rows to attend to, misses
-                                     └─ gather ──► missing rows, host → hot ──► sparse_mla_decode
+    index keys ── indexer ──► top-k ── resolve ──► rows to attend to, misses
+                                          └─ gather ──► missing rows, host → hot ──► sparse_mla_decode
     attention's KV write ── append ──► newest page ── backup ──► host
 
 CPU tensors run the reference, CUDA tensors the kernels. Every function checks its arguments, then fills tensors it was
@@ -29,6 +29,9 @@ from hisparse_svc.kernels.geometry import (
     Geometry,
 )
 from hisparse_svc.kernels.host_rows import HostRows
+from hisparse_svc.kernels.index.api import append_index_keys, index_logits, index_top_k, indexer, write_index_keys
+from hisparse_svc.kernels.index.call import logits_shape as index_logits_shape
+from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys, quantise
 from hisparse_svc.kernels.placement import gather_blocks
 from hisparse_svc.kernels.tensors import SeatState, StepPlan
 
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY_PAGE",
+    "INDEX_F32",
+    "INDEX_FP8",
     "MAX_HOT_ROWS",
     "MAX_QUERY_ROWS",
     "NEWEST_TOKENS",
@@ -45,17 +50,25 @@ __all__ = [
     "DeviceUnavailable",
     "Geometry",
     "HostRows",
+    "IndexKeys",
     "SeatState",
     "StepPlan",
     "append",
+    "append_index_keys",
     "backup",
     "backup_pages",
     "check_ids",
     "gather",
     "gather_blocks",
+    "index_logits",
+    "index_logits_shape",
+    "index_top_k",
+    "indexer",
     "merge_lse",
+    "quantise",
     "resolve",
     "sparse_mla_decode",
+    "write_index_keys",
 ]
 
 

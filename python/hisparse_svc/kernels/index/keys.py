@@ -1,0 +1,147 @@
+"""Index keys of one layer, page by page (`hisparse-core::layout` is where the formats are defined).
+
+::
+
+    fp8   page of 8,448 B    [ key 0 │ key 1 │ … key 63 ]  64 × 128 × e4m3      [ scale 0 … scale 63 ]  64 × fp32
+    f32   page of 32,768 B   [ key 0 │ key 1 │ … key 63 ]  64 × 128 × fp32      for tests, where arithmetic is exact
+
+Token t of a request is key t mod 64 of the page that its page map names at t // 64. What lies behind a request's last
+token may be anything, NaN too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels.geometry import PAGE_ROWS
+from hisparse_svc.kernels.host_rows import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["INDEX_F32", "INDEX_FORMATS", "INDEX_FP8", "INDEX_WIDTH", "IndexFormat", "IndexKeys", "quantise"]
+
+INDEX_WIDTH = 128
+"""Numbers of an index key, and of one head of an index query."""
+
+SCALE_BYTES = 4
+"""Bytes of the scale of one FP8 key."""
+
+_E4M3_LARGEST = 448.0
+_SMALLEST_AMAX = 1e-4
+_MAX_PAGES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class IndexFormat:
+    """One of the formats above.
+
+    Attributes:
+        name: What tables and messages call it.
+        dtype: How keys, and the queries that go with them, are stored.
+        key_bytes: Bytes of one key, its scale included.
+    """
+
+    name: str
+    dtype: torch.dtype
+    key_bytes: int
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page."""
+        return PAGE_ROWS * self.key_bytes
+
+
+INDEX_FP8 = IndexFormat("fp8", torch.float8_e4m3fn, INDEX_WIDTH + SCALE_BYTES)
+INDEX_F32 = IndexFormat("f32", torch.float32, INDEX_WIDTH * 4)
+
+INDEX_FORMATS = {stored.page_bytes: stored for stored in (INDEX_FP8, INDEX_F32)}
+"""Formats by the bytes of a page: no two are equally long."""
+
+
+@dataclass(frozen=True)
+class IndexKeys:
+    """Index keys of one layer.
+
+    Attributes:
+        pages: Bytes, `u8 [page, page_bytes]`; pages may be a pitch apart.
+
+    Raises:
+        InvalidInput: With everything wrong about them.
+
+    Example:
+        >>> IndexKeys.allocate(10, "cpu").pages.shape
+        torch.Size([10, 8448])
+    """
+
+    pages: Tensor
+
+    def __post_init__(self) -> None:
+        if problems := _problems(self.pages):
+            raise InvalidInput(problems)
+
+    @property
+    def stored(self) -> IndexFormat:
+        """How keys are stored."""
+        return INDEX_FORMATS[self.pages.shape[1]]
+
+    @property
+    def page_count(self) -> int:
+        """Pages of the cache."""
+        return int(self.pages.shape[0])
+
+    @staticmethod
+    def allocate(pages: int, device: torch.device | str, stored: IndexFormat = INDEX_FP8) -> IndexKeys:
+        """Make the keys of `pages` pages; what is in them is undefined until it is written."""
+        return IndexKeys(torch.empty((pages, stored.page_bytes), dtype=torch.uint8, device=device))
+
+    def values(self) -> Tensor:
+        """Give the stored numbers as a view, `[page, key, 128]`, scales not applied."""
+        width = PAGE_ROWS * INDEX_WIDTH * self.stored.dtype.itemsize
+        numbers = self.pages[:, :width].view(self.stored.dtype)
+        # A view keeps its bytes where they are, which reshaping must too: pages may be a pitch apart.
+        return numbers.as_strided((self.page_count, PAGE_ROWS, INDEX_WIDTH), (numbers.stride(0), INDEX_WIDTH, 1))
+
+    def scales(self) -> Tensor:
+        """Give the scales of FP8 keys as a view, `f32 [page, key]`."""
+        return self.pages[:, PAGE_ROWS * INDEX_WIDTH :].view(torch.float32)
+
+
+def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantise keys, or heads of queries, to FP8 with one scale for each 128 numbers.
+
+    The scale of a query goes into its head's weight: logits are linear in it.
+
+    Args:
+        values: Numbers of any float type, `[..., 128]`.
+
+    Returns:
+        e4m3 values, `[..., 128]`, and fp32 scales, `[...]`: the largest magnitude, at least 1e-4, over 448.
+    """
+    exact = values.float()
+    scales = exact.abs().amax(-1).clamp_min(_SMALLEST_AMAX) / _E4M3_LARGEST
+    return (exact / scales.unsqueeze(-1)).to(torch.float8_e4m3fn), scales
+
+
+def _problems(pages: Tensor) -> list[Problem]:
+    known = ", ".join(f"{stored.page_bytes} ({stored.name})" for stored in INDEX_FORMATS.values())
+    if pages.dim() != 2 or pages.shape[1] not in INDEX_FORMATS:
+        rule = f"must be (pages, bytes of a page), where a page has one of {known} bytes"
+        return [Problem("keys.shape", str(tuple(pages.shape)), rule, "pass one layer of the indexer cache")]
+    problems = []
+    if pages.dtype is not torch.uint8:
+        problems.append(Problem("keys.dtype", str(pages.dtype), "must be torch.uint8", "view the pages as bytes"))
+    if not 1 <= pages.shape[0] <= _MAX_PAGES:
+        rule = f"must be 1 to {_MAX_PAGES} pages"
+        problems.append(Problem("keys.shape", str(tuple(pages.shape)), rule, "page numbers have 32 bits"))
+    if pages.stride(1) != 1 or pages.stride(0) < pages.shape[1]:
+        rule = "must have the bytes of a page side by side and pages apart"
+        problems.append(Problem("keys.stride", str(pages.stride()), rule, "pass a view of whole pages"))
+    elif pages.stride(0) % CHUNK_BYTES or pages.data_ptr() % CHUNK_BYTES:
+        rule = f"must start every page at a multiple of {CHUNK_BYTES} bytes"
+        problems.append(Problem("keys.stride", str(pages.stride()), rule, "align the pages"))
+    return problems
