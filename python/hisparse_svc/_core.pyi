@@ -1,5 +1,5 @@
 # The native module, checked against the binary by mypy's stubtest (`make check`). Docstrings live in the binary.
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -314,14 +314,19 @@ class Service:
     def stopping(self) -> bool: ...
     @property
     def warnings(self) -> list[str]: ...
+    @property
+    def pool(self) -> dict[str, Any] | None: ...
     def made(self, timeout_s: float = ...) -> bool: ...
     @staticmethod
     def start(
         plan: Plan,
         *,
         memory: PoolLayout | None = None,
+        pages: str = "auto",
+        numa: str = "any",
         mlock: bool = False,
         assume_memory_bytes: int | None = None,
+        allow_uids: Sequence[int] = ...,
         socket: str | PathLike[str] | None = None,
         listen: str | None = None,
         http: str | None = None,

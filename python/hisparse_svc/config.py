@@ -87,6 +87,14 @@ def _word(*words: str) -> Callable[[str, Any], str]:
     return read
 
 
+def _uids(field: str, given: Any) -> tuple[int, ...]:
+    parts = given if isinstance(given, (list, tuple)) else str(given).split(",")
+    texts = [str(part).strip() for part in parts]
+    if not texts or not all(re.fullmatch(r"[0-9]{1,10}", text) and int(text) < (1 << 32) - 1 for text in texts):
+        raise _bad(field, given, "must be user ids", "write numbers, several as 1000,1001")
+    return tuple(int(text) for text in texts)
+
+
 def _path(field: str, given: Any) -> Path:
     return Path(_text(field, given))
 
@@ -136,6 +144,21 @@ class ServeConfig:
         _size, "SIZE", "Go by this much host memory instead of what the machine reports.", name="assume_memory"
     )
     mlock: bool = _setting(_truth, "", "Lock the pool into memory; only with --backing memory.", default=False)
+    pages: str = _setting(
+        _word("auto", "huge", "thp", "plain"),
+        "auto|huge|thp|plain",
+        "The pool's pages: huge ones set aside, transparent huge ones, plain ones; auto takes the best there is.",
+        "auto",
+    )
+    numa: str = _setting(
+        _text,
+        "any|prefer:NODE|bind:NODE",
+        "Memory node of the pool; segments take several (prefer:0,1) in turn. prefer falls back, bind does not.",
+        "any",
+    )
+    allow_uid: tuple[int, ...] | None = _setting(
+        _uids, "UID[,UID…]", "Users that may attach besides this one; they reach the socket by its folder's mode."
+    )
     layer_groups: str = _setting(
         _word("auto", "off"), "auto|off", "Group layers that share an indexer; only with --backing memory.", "auto"
     )

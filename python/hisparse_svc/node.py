@@ -118,6 +118,9 @@ class Node:
             service = _core.Service.start(
                 plan,
                 memory=memory,
+                pages=settings.pages,
+                numa=settings.numa,
+                allow_uids=settings.allow_uid or (),
                 mlock=settings.mlock,
                 assume_memory_bytes=settings.assume_memory_bytes,
                 seats=settings.seats,
@@ -157,8 +160,9 @@ class Node:
 
     @property
     def warnings(self) -> list[str]:
-        """What was amiss at the start and is mended; for the operator to read."""
-        return self._service.warnings
+        """What was amiss at the start and is mended, and what the pool is not that it was to be; for the operator."""
+        made = self._service.pool
+        return [*self._service.warnings, *(made["notes"] if made else [])]
 
     @property
     def target(self) -> str:
@@ -270,9 +274,12 @@ def _auto_pool(assumed_bytes: int | None) -> int:
 
 
 def _check_backing(settings: ServeConfig) -> None:
-    problems = []
-    if settings.mlock and settings.backing != "memory":
-        problems.append(Problem("--mlock", "true", "needs --backing memory", "use that, or leave it out"))
+    defaults = config.ServeConfig()
+    problems = [
+        Problem(f"--{name.replace('_', '-')}", str(value), "needs --backing memory", "use that, or leave it out")
+        for name in ("mlock", "pages", "numa", "allow_uid")
+        if settings.backing != "memory" and (value := getattr(settings, name)) != getattr(defaults, name)
+    ]
     if settings.state_dir is not None:
         rule = "is not in this version: leases and pool end with the process"
         problems.append(Problem("--state-dir", f'"{settings.state_dir}"', rule, "leave it out"))

@@ -30,7 +30,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "epoch", "model", "backing", "page_tokens", "host_bytes", "addresses", "start_time", "uptime", "draining", "waiters", "limits")
+    __slots__ = ("version", "epoch", "model", "backing", "page_tokens", "host_bytes", "addresses", "start_time", "uptime", "draining", "waiters", "limits", "segments", "notes")
     class LimitsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,8 @@ class GetServerInfoResponse(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     WAITERS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     version: str
     epoch: int
     model: str
@@ -62,7 +64,32 @@ class GetServerInfoResponse(_message.Message):
     draining: bool
     waiters: int
     limits: _containers.ScalarMap[str, int]
-    def __init__(self, version: _Optional[str] = ..., epoch: _Optional[int] = ..., model: _Optional[str] = ..., backing: _Optional[str] = ..., page_tokens: _Optional[int] = ..., host_bytes: _Optional[int] = ..., addresses: _Optional[_Iterable[str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., waiters: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    segments: _containers.RepeatedCompositeFieldContainer[Segment]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., epoch: _Optional[int] = ..., model: _Optional[str] = ..., backing: _Optional[str] = ..., page_tokens: _Optional[int] = ..., host_bytes: _Optional[int] = ..., addresses: _Optional[_Iterable[str]] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uptime: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., draining: bool = ..., waiters: _Optional[int] = ..., limits: _Optional[_Mapping[str, int]] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Segment(_message.Message):
+    __slots__ = ("bytes", "backing", "page_bytes", "placement", "placed_by", "node_percent")
+    class NodePercentEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    BACKING_FIELD_NUMBER: _ClassVar[int]
+    PAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    PLACED_BY_FIELD_NUMBER: _ClassVar[int]
+    NODE_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    backing: str
+    page_bytes: int
+    placement: str
+    placed_by: str
+    node_percent: _containers.ScalarMap[int, int]
+    def __init__(self, bytes: _Optional[int] = ..., backing: _Optional[str] = ..., page_bytes: _Optional[int] = ..., placement: _Optional[str] = ..., placed_by: _Optional[str] = ..., node_percent: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class DumpRequest(_message.Message):
     __slots__ = ()

@@ -24,6 +24,8 @@ def memory_checks(assume_memory: int | None = None) -> list[Check]:
         hugepages(report["hugepages"]),
         transparent_hugepages(report["transparent_hugepages"]),
         numa(report["numa"]),
+        policies(report["memory_policies"]),
+        open_files(report["open_files"]),
     ]
 
 
@@ -140,4 +142,36 @@ def numa(nodes: Any) -> Check:
         return Check("NUMA", "note", each, "the cpuset leaves some nodes out; a pool cannot use them", remedy)
     if len(nodes) == 1:
         return Check("NUMA", "ok", each, "one node: nothing to place")
-    return Check("NUMA", "ok", each, "segments can be bound to the node of the GPU that reads them")
+    return Check(
+        "NUMA", "ok", each, "`serve --numa prefer:NODE` or bind:NODE puts the pool beside the GPU that reads it"
+    )
+
+
+def policies(allowed: Any) -> Check:
+    """Say whether the kernel lets us choose where pages come from, which seccomp profiles often refuse."""
+    reason = unknown_reason(allowed)
+    if reason:
+        return Check("placement", "unknown", reason, "`serve --numa` may have to place pages by first touch")
+    if allowed:
+        return Check("placement", "ok", "mbind is allowed", "`serve --numa` is kept to by the kernel")
+    meaning = "`serve --numa` makes pages on threads kept on the node's CPUs instead, and says where they came to lie"
+    remedy = "allow mbind in the container's seccomp profile, or grant CAP_SYS_NICE"
+    return Check("placement", "note", "mbind is refused", meaning, remedy)
+
+
+FILES_WANTED = 1_024
+"""Open files that 256 connections of each kind, the segments of a large pool and their readers' descriptors need."""
+
+
+def open_files(report: dict[str, Any]) -> Check:
+    """Say how many descriptors a service or an engine may hold: one per segment, one per connection."""
+    soft, hard = report["soft"], report["hard"]
+    reason = unknown_reason(soft)
+    if reason:
+        return Check("open files", "unknown", reason, "each segment and each connection takes one")
+    shown = ["unlimited" if limit is None else f"{limit:,}" for limit in (soft, hard)]
+    found = f"{shown[0]} (at most {shown[1]})"
+    meaning = "each segment (64 GiB of the pool) and each connection takes one"
+    if soft is not None and soft < FILES_WANTED:
+        return Check("open files", "note", found, meaning, f"`ulimit -n {FILES_WANTED}`, LimitNOFILE={FILES_WANTED}")
+    return Check("open files", "ok", found, meaning)

@@ -117,6 +117,18 @@ def drain_state(message: admin_pb2.DrainResponse) -> values.DrainState:
     return values.DrainState(message.leases, capacity(message.capacity))
 
 
+def segment(message: admin_pb2.Segment) -> values.Segment:
+    """Read one memory file of the pool."""
+    return values.Segment(
+        bytes=message.bytes,
+        backing=message.backing,
+        page_bytes=message.page_bytes,
+        placement=message.placement,
+        placed_by=message.placed_by,
+        node_percent=MappingProxyType(dict(message.node_percent)),
+    )
+
+
 def server_info(message: admin_pb2.GetServerInfoResponse) -> values.ServerInfo:
     """Read who answers."""
     return values.ServerInfo(
@@ -132,6 +144,8 @@ def server_info(message: admin_pb2.GetServerInfoResponse) -> values.ServerInfo:
         draining=message.draining,
         waiters=message.waiters,
         limits=MappingProxyType(dict(message.limits)),
+        segments=tuple(segment(found) for found in message.segments),
+        notes=tuple(message.notes),
     )
 
 
@@ -162,8 +176,10 @@ class Watched:
     def _apply(self, delta: capacity_pb2.CapacityDelta) -> None:
         assert self._seen is not None  # noqa: S101 - the caller has looked
         places = {(pool.name, pool.numa_node): pool for pool in self._seen.pools}
+        unplaced = {pool.name: pool for pool in self._seen.pools if not pool.HasField("numa_node")}
         for changed in delta.pools:
-            known = places.get((changed.name, changed.numa_node))
+            # One that had no node yet was still being made.
+            known = places.get((changed.name, changed.numa_node), unplaced.get(changed.name))
             (known if known is not None else self._seen.pools.add()).CopyFrom(changed)
         self._seen.observed_at.CopyFrom(delta.observed_at)
         self._seen.largest_grant_tokens = delta.largest_grant_tokens

@@ -218,6 +218,22 @@ class DrainState:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """One memory file of the host pool."""
+
+    bytes: int
+    backing: str
+    """`hugetlb`, `memfd_thp`, `memfd` or `file`."""
+    page_bytes: int
+    placement: str
+    """Where its pages were to come from, in words."""
+    placed_by: str
+    """`anywhere`, `by_policy`, or `by_first_touch` where the kernel refuses policies."""
+    node_percent: Mapping[int, int]
+    """Where its pages lie: NUMA node to percent of a sample; empty where the kernel does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerInfo:
     """Who answers."""
 
@@ -236,3 +252,7 @@ class ServerInfo:
     waiters: int
     limits: Mapping[str, int]
     """Every bound of the interface by its name, in the unit its name ends with."""
+    segments: tuple[Segment, ...] = ()
+    """The host pool's memory, where the node owns it."""
+    notes: tuple[str, ...] = ()
+    """What is not as it was asked for, each a sentence with what to do."""

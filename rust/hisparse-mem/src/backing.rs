@@ -27,6 +27,54 @@ pub enum Backing {
     Heap,
 }
 
+/// What a user may ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// The best kind that can be had.
+    #[default]
+    Auto,
+    /// Huge pages set aside, of any size, or nothing.
+    Huge,
+    /// This kind, or nothing.
+    Only(Backing),
+}
+
+impl Pages {
+    /// The words for it: of the setting `pages`.
+    pub const WORDS: [&'static str; 4] = ["auto", "huge", "thp", "plain"];
+
+    /// Reads one of [`Pages::WORDS`].
+    pub fn read(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Self::Auto),
+            "huge" => Some(Self::Huge),
+            "thp" => Some(Self::Only(Backing::MemfdThp)),
+            "plain" => Some(Self::Only(Backing::Memfd)),
+            _ => None,
+        }
+    }
+
+    /// What to try for a pool of these segments, best first; never empty.
+    pub(crate) fn order(self, machine: &Machine, segments: &[u64]) -> Vec<Backing> {
+        match self {
+            Self::Auto => Backing::order(machine, segments),
+            Self::Only(backing) => vec![backing],
+            Self::Huge => {
+                let mut sizes: Vec<u64> = machine.hugepages.iter().map(|pool| pool.page_bytes).collect();
+                // The smallest comes last, so that it is the one that a refusal names.
+                sizes.sort_unstable_by(|a, b| b.cmp(a));
+                if sizes.is_empty() {
+                    sizes.push(USUAL_HUGE_PAGE_BYTES);
+                }
+                sizes.into_iter().map(|page_bytes| Backing::Hugetlb { page_bytes }).collect()
+            }
+        }
+    }
+}
+
+/// The size of a huge page that is named where the kernel lists none.
+const USUAL_HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 impl Backing {
     /// What to try for a pool of `bytes` in segments, best first: huge pages only where enough of them are free for
     /// all of it, advice only where the kernel takes it.
@@ -48,6 +96,17 @@ impl Backing {
         }
         order.push(Self::Memfd);
         order
+    }
+
+    /// Its name in JSON and on the wire.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Hugetlb { .. } => "hugetlb",
+            Self::MemfdThp => "memfd_thp",
+            Self::Memfd => "memfd",
+            Self::File => "file",
+            Self::Heap => "heap",
+        }
     }
 
     /// The size that segments of this kind are rounded up to, in bytes.
@@ -93,6 +152,15 @@ mod tests {
         let huge = Backing::Hugetlb { page_bytes: 2 * MIB };
         assert_eq!(order("20", "[never]", &[20 * MIB, 20 * MIB]), [huge, Backing::Memfd]);
         assert_eq!(order("19", "[advise]", &[20 * MIB, 20 * MIB]), [Backing::MemfdThp, Backing::Memfd]);
+    }
+
+    #[test]
+    fn every_word_is_read_and_huge_pages_asked_for_are_never_replaced() {
+        assert!(Pages::WORDS.iter().all(|word| Pages::read(word).is_some()));
+        assert_eq!((Pages::read("memfd"), Pages::read("auto")), (None, Some(Pages::Auto)));
+        let nothing = Machine::discover(&Tree::new(&[]).root(), None);
+        assert_eq!(Pages::Huge.order(&nothing, &[1]), [Backing::Hugetlb { page_bytes: 2 * MIB }]);
+        assert_eq!(Pages::Only(Backing::Memfd).order(&nothing, &[1]), [Backing::Memfd]);
     }
 
     #[test]

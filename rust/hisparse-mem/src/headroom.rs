@@ -194,6 +194,17 @@ pub fn volume_limit(volume: &MemoryVolume) -> Option<Limit> {
     })
 }
 
+/// The bound of a kernel that has no pages of this huge size at all.
+pub fn no_hugepages(page_bytes: u64) -> Limit {
+    let size = show_size(Bytes::new(page_bytes));
+    Limit {
+        kind: LimitKind::Hugepages,
+        available_bytes: 0,
+        source: format!("this kernel, which has no huge pages of {size},"),
+        remedy: "use another backing (--pages auto)".into(),
+    }
+}
+
 /// The bound on pages of one huge size; it stands alone, since they are set aside from ordinary memory.
 pub fn hugepage_limit(pool: &HugepagePool) -> Limit {
     let free_bytes = pool.free_pages.saturating_mul(pool.page_bytes);
@@ -204,7 +215,7 @@ pub fn hugepage_limit(pool: &HugepagePool) -> Limit {
         None => (
             format!("free huge pages of {size}"),
             format!(
-                "set more aside (/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages), or use another backing",
+                "set more aside (/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages), or use another backing (--pages auto)",
                 pool.page_bytes / 1024
             ),
         ),

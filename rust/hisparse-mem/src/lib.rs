@@ -30,6 +30,8 @@ pub mod numa;
 pub mod pin;
 pub mod pool;
 pub mod populate;
+pub mod report;
+pub mod rlimit;
 pub mod root;
 pub mod rows;
 pub mod scrub;

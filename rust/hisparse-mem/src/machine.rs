@@ -7,6 +7,7 @@ use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
 use serde::Serialize;
 
+use crate::bind;
 use crate::cgroup::Cgroup;
 use crate::finding::Finding;
 use crate::headroom::{self, Headroom, Limit, NoHeadroom};
@@ -14,6 +15,7 @@ use crate::hugepage::{self, HugepagePool, TransparentHugepages};
 use crate::meminfo::Meminfo;
 use crate::memlock::Memlock;
 use crate::numa::Numa;
+use crate::rlimit::Rlimit;
 use crate::root::Root;
 use crate::shm::MemoryVolume;
 
@@ -36,6 +38,10 @@ pub struct Machine {
     pub shm: MemoryVolume,
     /// Locked-memory limit.
     pub memlock: Memlock,
+    /// Limit on open files.
+    pub open_files: Rlimit,
+    /// Whether the kernel lets this process say where pages come from (`mbind`; container runtimes often refuse it).
+    pub memory_policies: Finding<bool>,
     /// Room for a pool in ordinary memory.
     pub headroom: Room,
     /// What an operator should know, each a full sentence with what to do.
@@ -59,6 +65,10 @@ impl Machine {
         let memory = Meminfo::discover(root);
         let cgroup = Cgroup::memory(root);
         let numa = Numa::discover(root);
+        let policies = match numa.nodes.known().and_then(|nodes| nodes.iter().find(|node| node.allowed)) {
+            Some(node) => bind::policies_allowed(node.id),
+            None => Finding::unknown("no memory node is known"),
+        };
         let headroom = match Headroom::of(headroom::memory_limits(&memory, &cgroup, &numa, assumed)) {
             Ok(headroom) => Room::Some(headroom),
             Err(none) => Room::None(none),
@@ -72,6 +82,8 @@ impl Machine {
             transparent_hugepages: hugepage::transparent(root),
             shm: MemoryVolume::discover(&root.resolve("/dev/shm")),
             memlock: Memlock::discover(root),
+            open_files: Rlimit::discover(root, "Max open files"),
+            memory_policies: policies,
             headroom,
             notes: Vec::new(),
         };
@@ -106,7 +118,7 @@ impl Machine {
     /// The limit that leaves nothing, or that the machine has no pages of this size.
     pub fn headroom_in_hugepages(&self, page_bytes: u64) -> Result<Headroom, NoHeadroom> {
         let pool = self.hugepages.iter().find(|pool| pool.page_bytes == page_bytes);
-        Headroom::of(pool.map(headroom::hugepage_limit).into_iter().collect())
+        Headroom::of(vec![pool.map_or_else(|| headroom::no_hugepages(page_bytes), headroom::hugepage_limit)])
     }
 
     fn memory_limits(&self, assumed: Option<Bytes>) -> Vec<Limit> {
@@ -146,6 +158,13 @@ impl Machine {
                 "The cpuset leaves this process some of the memory nodes only; a pool cannot use the others.".into(),
             );
         }
+        if self.memory_policies == Finding::Known(false) {
+            notes.push(
+                "The kernel refuses memory policies (mbind): `serve --numa` falls back to making pages on threads kept \
+                 on the node's CPUs; allow mbind in the container's seccomp profile, or grant CAP_SYS_NICE."
+                    .into(),
+            );
+        }
         if self.memory.swap_total_bytes.known().is_some_and(|bytes| *bytes > 0) {
             notes.push("This machine swaps: without `--mlock` idle pages of a pool may be written to disk.".into());
         }
@@ -163,7 +182,9 @@ mod tests {
         let machine = Machine::discover(&Root::machine(), None);
         assert!(machine.memory.total_bytes.known().is_some_and(|bytes| *bytes > 0), "{machine:#?}");
         let json = serde_json::to_value(&machine).unwrap();
-        for part in ["kernel", "memory", "cgroup", "numa", "hugepages", "shm", "memlock", "headroom", "notes"] {
+        for part in
+            ["kernel", "memory", "cgroup", "numa", "hugepages", "shm", "memlock", "open_files", "headroom", "notes"]
+        {
             assert!(json.get(part).is_some(), "{part} is missing from {json:#}");
         }
     }

@@ -1,13 +1,21 @@
 //! The locked-memory limit. Registering host memory with a GPU driver does not count against it on most systems and
 //! does under some container runtimes, so it is a note and no limit on the pool; `--mlock` does need it.
 
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::size::show_size;
+use hisparse_core::units::Bytes;
 use serde::Serialize;
 
 use crate::finding::Finding;
+use crate::rlimit::Rlimit;
 use crate::root::Root;
 
 /// Bit of `CAP_IPC_LOCK` in a capability mask: its holder is not bound by the limit.
 const CAP_IPC_LOCK_BIT: u32 = 14;
+
+/// How a pool that is too large to be locked is helped.
+pub(crate) const LOCK_REMEDY: &str =
+    "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=infinity), grant CAP_IPC_LOCK, or run without --mlock";
 
 /// What this process may lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,23 +31,7 @@ pub struct Memlock {
 impl Memlock {
     /// Reads the limits of this process.
     pub fn discover(root: &Root) -> Self {
-        let limits = root.read("/proc/self/limits").and_then(|text| {
-            text.lines()
-                .find_map(|line| line.strip_prefix("Max locked memory"))
-                .map(|rest| rest.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-                .ok_or_else(|| "/proc/self/limits has no \"Max locked memory\"".to_owned())
-        });
-        let column = |index: usize| -> Finding<Option<u64>> {
-            limits
-                .as_ref()
-                .map_err(Clone::clone)
-                .and_then(|words| match words.get(index).map(String::as_str) {
-                    Some("unlimited") => Ok(None),
-                    Some(word) => word.parse().map(Some).map_err(|_| format!("the limit reads {word:?}")),
-                    None => Err("the limit's line is short".to_owned()),
-                })
-                .into()
-        };
+        let Rlimit { soft, hard } = Rlimit::discover(root, "Max locked memory");
         let exempt = root.read("/proc/self/status").and_then(|text| {
             text.lines()
                 .find_map(|line| line.strip_prefix("CapEff:"))
@@ -47,7 +39,18 @@ impl Memlock {
                 .map(|mask| mask >> CAP_IPC_LOCK_BIT & 1 == 1)
                 .ok_or_else(|| "/proc/self/status has no CapEff".to_owned())
         });
-        Self { soft_bytes: column(0), hard_bytes: column(1), exempt: exempt.into() }
+        Self { soft_bytes: soft, hard_bytes: hard, exempt: exempt.into() }
+    }
+
+    /// Refuses to lock a pool of `wanted` that the limit does not allow; what is locked already is not known here.
+    pub(crate) fn check(&self, wanted: Bytes) -> Result<(), Problems> {
+        let Finding::Known(Some(limit)) = self.soft_bytes else { return Ok(()) };
+        if self.allows(wanted.get()) {
+            return Ok(());
+        }
+        let (most, size) = (show_size(Bytes::new(limit)), show_size(wanted));
+        let rule = format!("must fit the locked-memory limit of {most}, and the pool has {size}");
+        Err(Problems::one(Problem::new("--mlock", true, rule, LOCK_REMEDY)))
     }
 
     /// Whether `bytes` can be locked, as far as is known.
@@ -78,6 +81,9 @@ mod tests {
         assert_eq!(bound.hard_bytes, Finding::Known(None));
         assert!(bound.allows(8 << 20));
         assert!(!bound.allows((8 << 20) + 1));
+        let refusal = bound.check(Bytes::new(1 << 30)).unwrap_err().to_string();
+        assert!(refusal.contains("--mlock is true") && refusal.contains("8 MiB") && refusal.contains("ulimit -l"));
+        assert_eq!(bound.check(Bytes::new(8 << 20)), Ok(()));
         assert!(memlock(line, "0000000000004000").allows(1 << 40), "CAP_IPC_LOCK lifts the limit");
     }
 

@@ -10,11 +10,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hisparse_core::error::Problems;
+use hisparse_core::error::{Problem, Problems};
 use hisparse_core::layout::pool::PoolLayout;
 use hisparse_core::units::Bytes;
 
-use crate::backing::Backing;
+use crate::backing::{Backing, Pages};
 use crate::bind::Placement;
 use crate::finding::Finding;
 use crate::headroom::{Headroom, NoHeadroom};
@@ -29,8 +29,8 @@ use crate::view::{View, WritableView};
 /// How a pool shall be made.
 #[derive(Debug)]
 pub struct Wishes<'a> {
-    /// What its pages shall be; `None` tries the best kinds first.
-    pub backing: Option<Backing>,
+    /// What its pages shall be.
+    pub pages: Pages,
     /// Where each segment's pages come from, in turn; empty leaves it to the kernel.
     pub placements: &'a [Placement],
     /// Threads that make the pages.
@@ -46,17 +46,16 @@ pub struct Wishes<'a> {
 impl Default for Wishes<'_> {
     fn default() -> Self {
         let workers = Workers::of_this_machine();
-        Self { backing: None, placements: &[], workers, lock: false, state_dir: None, assume_memory: None }
+        Self { pages: Pages::Auto, placements: &[], workers, lock: false, state_dir: None, assume_memory: None }
     }
 }
 
 impl Wishes<'_> {
     /// Kinds of pages to try, best first.
     fn order(&self, layout: &PoolLayout, machine: &Machine) -> Vec<Backing> {
-        match (self.state_dir, self.backing) {
-            (Some(_), _) => vec![Backing::File],
-            (None, Some(backing)) => vec![backing],
-            (None, None) => Backing::order(machine, layout.segment_bytes()),
+        match self.state_dir {
+            Some(_) => vec![Backing::File],
+            None => self.pages.order(machine, layout.segment_bytes()),
         }
     }
 }
@@ -73,7 +72,7 @@ pub struct Progress {
 /// Why there is no pool. Nothing is left of the attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// It does not fit; nothing was tried.
+    /// It does not fit, or not as it was wished; nothing was tried.
     #[error("{0}")]
     TooLarge(Problems),
     /// A segment could not be made.
@@ -111,6 +110,7 @@ impl HostPool {
         machine: &Machine,
         report: &(dyn Fn(Progress) + Sync),
     ) -> Result<Self, PoolError> {
+        check_wishes(&layout, wishes, machine).map_err(PoolError::TooLarge)?;
         let total = total_bytes(&layout);
         let order = wishes.order(&layout, machine);
         let generation = wishes.state_dir.map(StateDir::new_generation).transpose()?;
@@ -141,6 +141,7 @@ impl HostPool {
     /// # Errors
     /// Every limit that is too small for the last kind there is to try, each with how to raise it.
     pub fn check(layout: &PoolLayout, wishes: &Wishes<'_>, machine: &Machine) -> Result<(), Problems> {
+        check_wishes(layout, wishes, machine)?;
         let mut refused = Ok(());
         for backing in wishes.order(layout, machine) {
             refused = check_room(backing, total_bytes(layout), wishes, machine);
@@ -207,6 +208,25 @@ fn part_of<'m>(view: &WritableView<'m>, range: &Range<u64>) -> Option<WritableVi
     view.sub(range.start, range.end - range.start).ok()
 }
 
+/// Whether what is wished for besides the bytes can be had: the nodes, and locking.
+fn check_wishes(layout: &PoolLayout, wishes: &Wishes<'_>, machine: &Machine) -> Result<(), Problems> {
+    let mut problems = Problems::new();
+    let placed = Placement::check("--numa", wishes.placements, layout.segment_bytes(), &machine.numa);
+    problems.extend(placed.err().unwrap_or_default());
+    let thp = &machine.transparent_hugepages;
+    if wishes.pages == Pages::Only(Backing::MemfdThp) && !thp.shared_advice_works() {
+        let rule = format!(
+            "the kernel ignores the advice: /sys/kernel/mm/transparent_hugepage/shmem_enabled is {}",
+            thp.shared
+        );
+        problems.push(Problem::new("--pages", "thp", rule, "write `advise` there, or use --pages auto"));
+    }
+    if wishes.lock {
+        problems.extend(machine.memlock.check(Bytes::new(total_bytes(layout))).err().unwrap_or_default());
+    }
+    problems.into_result(())
+}
+
 /// Whether `total` bytes of this kind of pages are there.
 fn check_room(backing: Backing, total: u64, wishes: &Wishes<'_>, machine: &Machine) -> Result<(), Problems> {
     const FIELD: &str = "--host-pool";
@@ -266,8 +286,7 @@ fn make_segments(
 
 /// CPUs of the node a placement names; none where it names none or the node is not known.
 fn cpus_of(machine: &Machine, placement: Placement) -> Vec<usize> {
-    let (Placement::Prefer(id) | Placement::Bind(id)) = placement else { return Vec::new() };
-    let Finding::Known(nodes) = &machine.numa.nodes else { return Vec::new() };
+    let (Some(id), Finding::Known(nodes)) = (placement.node(), &machine.numa.nodes) else { return Vec::new() };
     nodes.iter().find(|node| node.id == id).map(crate::numa::Node::cpu_numbers).unwrap_or_default()
 }
 

@@ -22,6 +22,7 @@ use crate::bind::{self, Placed, Placement};
 use crate::finding::Finding;
 use crate::map::{Access, Advice, Mapping};
 use crate::memfd::{self, Identity};
+use crate::memlock::LOCK_REMEDY;
 use crate::populate::{Workers, populate};
 use crate::state_dir::Generation;
 use crate::view::{View, WritableView};
@@ -89,7 +90,8 @@ impl SegmentError {
             (Step::Create, _, Errno::MFILE | Errno::NFILE) => "raise the limit on open files (ulimit -n)",
             (Step::Size, _, Errno::INVAL | Errno::FBIG) => "ask for segments of at most 64 GiB",
             (Step::Map | Step::Populate | Step::Create | Step::Size, Backing::Hugetlb { .. }, _) => {
-                "set more huge pages aside (nr_hugepages), raise the container's hugepages limit, or use another backing"
+                "set more huge pages aside (nr_hugepages), raise the container's hugepages limit, or use another backing \
+                 (--pages auto)"
             }
             (Step::Map, _, Errno::NOMEM) => "raise the limit on address space (ulimit -v) or vm.max_map_count",
             (Step::Populate, Backing::File, _) => {
@@ -98,10 +100,7 @@ impl SegmentError {
             (Step::Populate, _, _) => {
                 "ask for a smaller pool, or free memory on this machine; `doctor` shows its limits"
             }
-            (Step::Lock, _, _) => {
-                "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=infinity), grant CAP_IPC_LOCK, or run without \
-                 --mlock"
-            }
+            (Step::Lock, _, _) => LOCK_REMEDY,
             (Step::Place, _, _) => "name a memory node that `doctor` lists as allowed",
             _ => "see the kernel's message; `doctor` shows what this machine allows",
         }
@@ -144,6 +143,7 @@ pub struct Segment {
     mapping: Mapping,
     file: Option<OwnedFd>,
     backing: Backing,
+    placement: Placement,
     placed: Placed,
     nodes: Finding<BTreeMap<u32, u32>>,
 }
@@ -198,7 +198,7 @@ impl Segment {
             }
         }
         let nodes = bind::nodes_of(&mapping);
-        Ok(Self { mapping, file, backing, placed, nodes })
+        Ok(Self { mapping, file, backing, placement: recipe.placement, placed, nodes })
     }
 
     /// Its size in bytes, rounded up to whole pages of its kind.
@@ -214,6 +214,11 @@ impl Segment {
     /// What its pages are.
     pub const fn backing(&self) -> Backing {
         self.backing
+    }
+
+    /// Where its pages were to come from.
+    pub const fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// How its node was chosen.

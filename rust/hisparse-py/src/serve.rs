@@ -13,9 +13,12 @@ use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::NodeCapacity;
 use hisparse_core::limits::{SERVE_THREADS, STOP_GRACE};
 use hisparse_core::units::Bytes;
+use hisparse_mem::backing::Pages;
+use hisparse_mem::bind::Placement;
 use hisparse_serve::{Config, MemoryConfig, NodeConfig, Running, Server};
 use pyo3::prelude::*;
 
+use crate::convert::serialised;
 use crate::error::OrInvalidInput;
 use crate::plan::PyPlan;
 use crate::pool_layout::PyPoolLayout;
@@ -35,7 +38,8 @@ impl PyService {
     /// handlers are put out of the way first, so call it from the main thread. Raises `InvalidInput`.
     #[staticmethod]
     #[pyo3(signature = (
-        plan, *, memory = None, mlock = false, assume_memory_bytes = None, socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
+        plan, *, memory = None, pages = "auto", numa = "any", mlock = false, assume_memory_bytes = None,
+        allow_uids = Vec::new(), socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
         handle_signals = false, stop_grace_s = STOP_GRACE.as_secs_f64()
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only in Python, where each has a name
@@ -43,8 +47,11 @@ impl PyService {
         py: Python<'_>,
         plan: &Bound<'_, PyPlan>,
         memory: Option<&Bound<'_, PyPoolLayout>>,
+        pages: &str,
+        numa: &str,
         mlock: bool,
         assume_memory_bytes: Option<u64>,
+        allow_uids: Vec<u32>,
         socket: Option<PathBuf>,
         listen: Option<String>,
         http: Option<String>,
@@ -57,7 +64,15 @@ impl PyService {
         let plan = &plan.get().0;
         let node = NodeConfig::of_plan(plan, NodeCapacity::of_plan(plan, seats, max_requests));
         let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
+        let pages = Pages::read(pages).ok_or_else(|| {
+            let remedy = format!("choose one of {}", Pages::WORDS.join(", "));
+            Problems::one(Problem::new("--pages", format!("{pages:?}"), "must be a kind of pages", remedy))
+        });
+        let (pages, placements) = (pages.or_invalid_input(py)?, Placement::read("--numa", numa).or_invalid_input(py)?);
         let memory = memory.map(|layout| MemoryConfig {
+            pages,
+            placements,
+            uids: allow_uids,
             lock: mlock,
             assume_memory: assume_memory_bytes.map(Bytes::new),
             ..MemoryConfig::new(layout.get().0.clone())
@@ -102,6 +117,13 @@ impl PyService {
     #[getter]
     fn progress(&self) -> Option<(u64, u64)> {
         self.0.progress().map(|now| (now.made_bytes, now.total_bytes))
+    }
+
+    /// What the pool became, as plain data: `segments` (bytes, backing, placement, nodes) and `notes`; `None` where it
+    /// owns none, and until it is made.
+    #[getter]
+    fn pool<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.pool().map(|report| serialised(py, report)).transpose()
     }
 
     /// Whether it was told to stop.

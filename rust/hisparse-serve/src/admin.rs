@@ -9,6 +9,7 @@ use tokio_stream::Iter;
 use tonic::{Request, Response, Status};
 
 use crate::layers::deadline::call_time;
+use crate::memory::Hosting;
 use crate::node::Node;
 use crate::proto::admin_service_server::AdminService;
 use crate::{proto, wire};
@@ -54,6 +55,8 @@ impl AdminService for Admin {
             uptime: Some(wire::duration_to_proto(node.clock.now().since_origin())),
             draining: seen.capacity.draining,
             waiters: seen.waiters as u64,
+            segments: node.hosting().and_then(Hosting::made).map(wire::segments).unwrap_or_default(),
+            notes: node.hosting().and_then(Hosting::made).map(|made| made.notes.clone()).unwrap_or_default(),
             limits: bounds().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }))
     }

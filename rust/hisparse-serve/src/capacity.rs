@@ -93,7 +93,7 @@ fn look(
     let tenant = (!tenant.is_empty()).then_some(tenant);
     node.decide(deadline, |state, now| {
         let seen = state.ledger.capacity(tenant, lengths).map_err(ledger::Refusal::Malformed)?;
-        Ok((wire::capacity(&seen, node.clock.wall(now)), wire::fits(&seen)))
+        Ok((wire::capacity(&seen, state.numa_node, node.clock.wall(now)), wire::fits(&seen)))
     })?
 }
 

@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,14 +23,16 @@ use hisparse_core::pages::ScrubJob;
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
 use hisparse_mem::attach::server::{AttachServer, Terms};
-use hisparse_mem::backing::Backing;
+use hisparse_mem::backing::Pages;
+use hisparse_mem::bind::Placement;
 use hisparse_mem::machine::Machine;
 use hisparse_mem::pool::{HostPool, PoolError, Progress, Wishes};
 use hisparse_mem::populate::Workers;
+use hisparse_mem::report::PoolReport;
 use hisparse_mem::root::Root;
 use hisparse_mem::scrub::Scrubber;
 
-use crate::node::Node;
+use crate::node::{Node, PoolBytes};
 use crate::sessions::SessionWatcher;
 
 /// How the user names the pool.
@@ -45,8 +47,10 @@ const SCRUB_QUEUE: usize = 1;
 pub struct MemoryConfig {
     /// Where every row lies; it has one page more than the node grants.
     pub layout: PoolLayout,
-    /// What its pages shall be; `None` tries the best kinds first.
-    pub backing: Option<Backing>,
+    /// What its pages shall be.
+    pub pages: Pages,
+    /// Where segments come from, each in its turn; empty leaves it to the kernel.
+    pub placements: Vec<Placement>,
     /// Whether pages are locked.
     pub lock: bool,
     /// Stands in for what the machine says about its memory.
@@ -58,12 +62,12 @@ pub struct MemoryConfig {
 impl MemoryConfig {
     /// This layout, with the default of everything else.
     pub const fn new(layout: PoolLayout) -> Self {
-        Self { layout, backing: None, lock: false, assume_memory: None, uids: Vec::new() }
+        Self { layout, pages: Pages::Auto, placements: Vec::new(), lock: false, assume_memory: None, uids: Vec::new() }
     }
 
     fn wishes(&self, workers: Workers) -> Wishes<'_> {
-        let (backing, lock, assume_memory) = (self.backing, self.lock, self.assume_memory);
-        Wishes { backing, workers, lock, assume_memory, ..Wishes::default() }
+        let Self { pages, ref placements, lock, assume_memory, .. } = *self;
+        Wishes { pages, placements, workers, lock, assume_memory, ..Wishes::default() }
     }
 }
 
@@ -80,6 +84,7 @@ pub(crate) struct Hosting {
     made_bytes: AtomicU64,
     total_bytes: AtomicU64,
     outcome: Mutex<Option<Result<(), Problems>>>,
+    report: OnceLock<PoolReport>,
     news: Condvar,
     /// Shared with the threads that make pages.
     stop: Arc<AtomicBool>,
@@ -98,6 +103,11 @@ impl Hosting {
         let guard = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.news.wait_timeout_while(guard, longest, |outcome| outcome.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// What the pool became; `None` until it is made.
+    pub(crate) fn made(&self) -> Option<&PoolReport> {
+        self.report.get()
     }
 
     /// There are pages to scrub. Never waits: one call that is not yet answered stands for all that follow it.
@@ -164,6 +174,7 @@ impl Prepared {
             made_bytes: AtomicU64::new(0),
             total_bytes,
             outcome: Mutex::new(None),
+            report: OnceLock::new(),
             news: Condvar::new(),
             stop: Arc::clone(&workers.stop),
             wake,
@@ -209,16 +220,19 @@ fn host(node: &Arc<Node>, prepared: Prepared) {
     let Prepared { config, machine, attach, wakes, workers } = prepared;
     let begun = HostPool::create(config.layout.clone(), &config.wishes(workers), &machine, &|now| hosting.report(now))
         .map_err(|error| refused(error, &config.layout))
-        .and_then(|pool| open(node, Arc::new(pool), &attach, config.uids));
+        .and_then(|pool| {
+            let report = hosting.report.get_or_init(|| PoolReport::of(&pool));
+            open(node, Arc::new(pool), &attach, config.uids).map(|opened| (opened, report.only_node()))
+        });
     match begun {
-        Ok((sessions, scrubber)) => {
-            node.pool_settled(true);
+        Ok(((sessions, scrubber), numa_node)) => {
+            node.pool_settled(PoolBytes::Ready, numa_node);
             hosting.settled(Ok(()));
             scrub(node, hosting, &scrubber, &wakes);
             drop(sessions);
         }
         Err(problems) => {
-            node.pool_settled(false);
+            node.pool_settled(PoolBytes::Failed, None);
             hosting.settled(Err(problems));
         }
     }

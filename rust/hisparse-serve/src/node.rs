@@ -79,6 +79,8 @@ pub(crate) struct State {
     pub(crate) undelivered: BTreeSet<LeaseId>,
     pub(crate) stopping: bool,
     pub(crate) pool: PoolBytes,
+    /// Where all of its bytes lie, where that is one node.
+    pub(crate) numa_node: Option<u32>,
 }
 
 /// Where the pool's bytes stand.
@@ -158,6 +160,7 @@ impl Node {
             undelivered: BTreeSet::new(),
             stopping: false,
             pool: if hosting.is_some() { PoolBytes::Making } else { PoolBytes::Ready },
+            numa_node: None,
         };
         let standing = state.standing();
         Ok(Self {
@@ -214,9 +217,9 @@ impl Node {
     }
 
     /// The pool's bytes are there, or cannot be had.
-    pub(crate) fn pool_settled(&self, made: bool) {
+    pub(crate) fn pool_settled(&self, pool: PoolBytes, numa_node: Option<u32>) {
         // A poisoned node stays unready whatever its bytes are.
-        let _ = self.decide(None, |state, _| state.pool = if made { PoolBytes::Ready } else { PoolBytes::Failed });
+        let _ = self.decide(None, |state, _| (state.pool, state.numa_node) = (pool, numa_node));
     }
 
     /// How far the pool's bytes are, in words.
@@ -350,7 +353,10 @@ impl Drop for WatchPlace {
 impl State {
     /// The node now, as the wire shows it.
     pub(crate) fn capacity(&self, now: Moment, clock: &MachineClock) -> proto::Capacity {
-        self.ledger.capacity(None, &[]).map(|seen| wire::capacity(&seen, clock.wall(now))).unwrap_or_default()
+        self.ledger
+            .capacity(None, &[])
+            .map(|seen| wire::capacity(&seen, self.numa_node, clock.wall(now)))
+            .unwrap_or_default()
     }
 
     /// A refusal of the ledger as callers are told it: what time may mend comes with a delay and the node as it is.

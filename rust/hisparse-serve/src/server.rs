@@ -22,6 +22,7 @@ use std::time::Duration;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::limits::{MAX_CALLS_PER_CONNECTION, MAX_CONNECTIONS, MAX_SERVE_THREADS, SERVE_THREADS, STOP_GRACE};
 use hisparse_mem::pool::Progress;
+use hisparse_mem::report::PoolReport;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
@@ -208,6 +209,11 @@ impl Running {
     /// How far making them is; `None` where the node owns no bytes.
     pub fn progress(&self) -> Option<Progress> {
         self.node.hosting().filter(|_| self.is_ours()).map(Hosting::progress)
+    }
+
+    /// What the pool became; `None` where the node owns no bytes, and until they are made.
+    pub fn pool(&self) -> Option<&PoolReport> {
+        self.node.hosting().filter(|_| self.is_ours()).and_then(Hosting::made)
     }
 
     /// Whether it was told to stop.

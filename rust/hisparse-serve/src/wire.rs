@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
-use hisparse_core::ledger::{self, LeaseId};
+use hisparse_core::ledger::{self, LeaseId, Pool as PoolName};
 use hisparse_core::limits::PAGE_HASH_BYTES;
 use hisparse_core::pages::PageHash;
+use hisparse_mem::report::{PoolReport, SegmentReport};
 
 use crate::env::MachineClock;
 use crate::error::Refusal;
@@ -125,12 +126,17 @@ const fn lease_state(state: ledger::LeaseState) -> proto::LeaseState {
 }
 
 /// The node as callers see it.
-pub(crate) fn capacity(seen: &ledger::Capacity, observed_since_unix_epoch: Duration) -> proto::Capacity {
+/// `numa_node` is the one that all of its memory lies on, where there is one.
+pub(crate) fn capacity(
+    seen: &ledger::Capacity,
+    numa_node: Option<u32>,
+    observed_since_unix_epoch: Duration,
+) -> proto::Capacity {
     proto::Capacity {
         epoch: seen.epoch.get(),
         sequence: seen.sequence,
         observed_at: Some(timestamp_to_proto(observed_since_unix_epoch)),
-        pools: seen.pools.iter().map(pool).collect(),
+        pools: seen.pools.iter().map(|state| pool(state, numa_node)).collect(),
         largest_grant_tokens: seen.largest_grant_tokens,
         max_request_tokens: seen.max_request_tokens,
         draining: seen.draining,
@@ -138,10 +144,11 @@ pub(crate) fn capacity(seen: &ledger::Capacity, observed_since_unix_epoch: Durat
     }
 }
 
-fn pool(state: &ledger::PoolState) -> proto::Pool {
+fn pool(state: &ledger::PoolState, numa_node: Option<u32>) -> proto::Pool {
     proto::Pool {
         name: state.name.name().to_owned(),
-        numa_node: None,
+        // Only host pages are host memory.
+        numa_node: numa_node.filter(|_| state.name == PoolName::HostPages),
         total: state.total,
         free: state.free,
         reserved: state.reserved,
@@ -150,6 +157,19 @@ fn pool(state: &ledger::PoolState) -> proto::Pool {
         scrubbing: state.scrubbing,
         quarantined: state.quarantined,
     }
+}
+
+/// What the pool's memory became.
+pub(crate) fn segments(report: &PoolReport) -> Vec<proto::Segment> {
+    let shown = |segment: &SegmentReport| proto::Segment {
+        bytes: segment.bytes,
+        backing: segment.backing.word().to_owned(),
+        page_bytes: segment.backing.granule_bytes(),
+        placement: segment.placement.to_string(),
+        placed_by: segment.placed.word().to_owned(),
+        node_percent: segment.nodes.known().into_iter().flatten().map(|(node, percent)| (*node, *percent)).collect(),
+    };
+    report.segments.iter().map(shown).collect()
 }
 
 /// How many requests of each length asked about fit.

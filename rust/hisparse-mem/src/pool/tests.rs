@@ -41,14 +41,14 @@ fn quiet(_: Progress) {}
 
 /// A pool of five layers on the heap.
 pub(crate) fn heap(pages: u64) -> HostPool {
-    let wishes = Wishes { backing: Some(Backing::Heap), ..Wishes::default() };
+    let wishes = Wishes { pages: Pages::Only(Backing::Heap), ..Wishes::default() };
     HostPool::create(layout(pages), &wishes, &machine(1 << 20), &quiet).unwrap()
 }
 
 /// The same on real memory.
 #[cfg(not(miri))]
 pub(crate) fn shared(pages: u64) -> HostPool {
-    let wishes = Wishes { backing: Some(Backing::Memfd), ..Wishes::default() };
+    let wishes = Wishes { pages: Pages::Only(Backing::Memfd), ..Wishes::default() };
     HostPool::create(layout(pages), &wishes, &machine(1 << 20), &quiet).unwrap()
 }
 
@@ -97,7 +97,7 @@ fn zeroing_pages_reaches_every_layer_and_nothing_else() {
 
 #[test]
 fn a_pool_larger_than_the_machine_is_refused_before_anything_is_made() {
-    let wishes = Wishes { backing: Some(Backing::Heap), ..Wishes::default() };
+    let wishes = Wishes { pages: Pages::Only(Backing::Heap), ..Wishes::default() };
     let reported = AtomicU64::new(0);
     let report = |progress: Progress| {
         reported.fetch_add(progress.made_bytes, Ordering::Relaxed);
@@ -110,7 +110,7 @@ fn a_pool_larger_than_the_machine_is_refused_before_anything_is_made() {
 
 #[test]
 fn progress_ends_at_the_total() {
-    let wishes = Wishes { backing: Some(Backing::Heap), ..Wishes::default() };
+    let wishes = Wishes { pages: Pages::Only(Backing::Heap), ..Wishes::default() };
     let last = AtomicU64::new(0);
     let report = |progress: Progress| {
         assert!(progress.made_bytes <= progress.total_bytes);
