@@ -115,9 +115,11 @@ class Client:
         """As `hisparse_svc.Client.validate_admit`."""
         return await self._run(calls.admit(request, validate_only=True, epoch=epoch))
 
-    async def batch_admit(self, requests: Sequence[values.Request]) -> tuple[values.Decision, ...]:
+    async def batch_admit(
+        self, requests: Sequence[values.Request], *, partial: bool = False
+    ) -> tuple[values.Decision, ...]:
         """As `hisparse_svc.Client.batch_admit`."""
-        return await self._run(calls.batch_admit(requests))
+        return await self._run(calls.batch_admit(requests, partial=partial))
 
     async def commit(self, lease_id: str, epoch: int, *, tenant: str = "", ttl_s: float | None = None) -> values.Lease:
         """As `hisparse_svc.Client.commit`."""

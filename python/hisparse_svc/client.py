@@ -118,9 +118,18 @@ class Client:
         """Say what `admit` would answer now, and reserve nothing."""
         return self._run(calls.admit(request, validate_only=True, epoch=epoch))
 
-    def batch_admit(self, requests: Sequence[values.Request]) -> tuple[values.Decision, ...]:
-        """Decide on up to 256 requests in their order, each by itself: one refusal undoes no other."""
-        return self._run(calls.batch_admit(requests))
+    def batch_admit(self, requests: Sequence[values.Request], *, partial: bool = False) -> tuple[values.Decision, ...]:
+        """Reserve for up to 256 requests in one step: for all of them, or for none.
+
+        Args:
+            requests: What each needs.
+            partial: Decide on each by itself instead: one refusal undoes no other, and is in its `Decision`.
+
+        Raises:
+            Refused: The refusal of the first request that does not fit with those before it; its place is in
+                `metadata["request"]`. Nothing is reserved.
+        """
+        return self._run(calls.batch_admit(requests, partial=partial))
 
     def commit(self, lease_id: str, epoch: int, *, tenant: str = "", ttl_s: float | None = None) -> values.Lease:
         """Turn a reservation into use; it then lives `ttl_s` (10 min by default) from each renewal."""

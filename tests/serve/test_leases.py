@@ -97,9 +97,19 @@ def test_a_waiting_request_is_granted_when_room_is_made(client: Client) -> None:
     assert 0.2 < time.monotonic() - begun < 5
 
 
-def test_a_batch_decides_each_by_itself(client: Client) -> None:
+def test_a_batch_is_granted_whole_or_not_at_all(client: Client) -> None:
     asked = [Request(pages=300), Request(pages=100), Request(pages=10)]
-    first, second, third = client.batch_admit(asked)
+    with pytest.raises(PoolBusy) as refused:
+        client.batch_admit(asked)
+    assert refused.value.metadata["request"] == "1"
+    assert held_pages(client) == 0
+    assert all(decision.lease for decision in client.batch_admit([asked[0], asked[2]]))
+    assert held_pages(client) == 310
+
+
+def test_a_partial_batch_decides_each_by_itself(client: Client) -> None:
+    asked = [Request(pages=300), Request(pages=100), Request(pages=10)]
+    first, second, third = client.batch_admit(asked, partial=True)
     assert first.lease is not None
     assert isinstance(second.refusal, PoolBusy)
     assert third.lease is not None

@@ -12,18 +12,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DrainRequest(_message.Message):
-    __slots__ = ("resume",)
+    __slots__ = ("resume", "wait")
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     resume: bool
-    def __init__(self, resume: bool = ...) -> None: ...
+    wait: _duration_pb2.Duration
+    def __init__(self, resume: bool = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class DrainResponse(_message.Message):
-    __slots__ = ("leases", "capacity")
+    __slots__ = ("leases", "capacity", "empty")
     LEASES_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
     leases: int
     capacity: _types_pb2.Capacity
-    def __init__(self, leases: _Optional[int] = ..., capacity: _Optional[_Union[_types_pb2.Capacity, _Mapping]] = ...) -> None: ...
+    empty: bool
+    def __init__(self, leases: _Optional[int] = ..., capacity: _Optional[_Union[_types_pb2.Capacity, _Mapping]] = ..., empty: bool = ...) -> None: ...
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()

@@ -121,10 +121,12 @@ class ReleaseResponse(_message.Message):
     def __init__(self, already_released: bool = ..., quarantined: bool = ...) -> None: ...
 
 class BatchAdmitRequest(_message.Message):
-    __slots__ = ("requests",)
+    __slots__ = ("requests", "partial")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[AdmitRequest]
-    def __init__(self, requests: _Optional[_Iterable[_Union[AdmitRequest, _Mapping]]] = ...) -> None: ...
+    partial: bool
+    def __init__(self, requests: _Optional[_Iterable[_Union[AdmitRequest, _Mapping]]] = ..., partial: bool = ...) -> None: ...
 
 class BatchAdmitResult(_message.Message):
     __slots__ = ("lease", "refusal", "repeated_request")

@@ -19,7 +19,7 @@ class GetCapacityRequest(_message.Message):
     def __init__(self, lengths: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class GetCapacityResponse(_message.Message):
-    __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages", "fits")
+    __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages", "fits", "quotas")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class GetCapacityResponse(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     LARGEST_EXTENT_PAGES_FIELD_NUMBER: _ClassVar[int]
     FITS_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     sequence: int
     observed_at: _timestamp_pb2.Timestamp
@@ -38,7 +39,8 @@ class GetCapacityResponse(_message.Message):
     draining: bool
     largest_extent_pages: int
     fits: _containers.RepeatedCompositeFieldContainer[_types_pb2.Fit]
-    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ...) -> None: ...
+    quotas: _containers.RepeatedCompositeFieldContainer[_types_pb2.Quota]
+    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[_types_pb2.Quota, _Mapping]]] = ...) -> None: ...
 
 class WatchCapacityRequest(_message.Message):
     __slots__ = ("resume_token", "lengths")
@@ -49,12 +51,13 @@ class WatchCapacityRequest(_message.Message):
     def __init__(self, resume_token: _Optional[bytes] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WatchCapacityResponse(_message.Message):
-    __slots__ = ("epoch", "sequence", "snapshot", "sync", "delta", "fits", "resume_token")
+    __slots__ = ("epoch", "sequence", "snapshot", "sync", "delta", "resync", "fits", "resume_token")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
+    RESYNC_FIELD_NUMBER: _ClassVar[int]
     FITS_FIELD_NUMBER: _ClassVar[int]
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     epoch: int
@@ -62,13 +65,22 @@ class WatchCapacityResponse(_message.Message):
     snapshot: _types_pb2.Capacity
     sync: WatchSync
     delta: CapacityDelta
+    resync: WatchResync
     fits: _containers.RepeatedCompositeFieldContainer[_types_pb2.Fit]
     resume_token: bytes
-    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., snapshot: _Optional[_Union[_types_pb2.Capacity, _Mapping]] = ..., sync: _Optional[_Union[WatchSync, _Mapping]] = ..., delta: _Optional[_Union[CapacityDelta, _Mapping]] = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ..., resume_token: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., snapshot: _Optional[_Union[_types_pb2.Capacity, _Mapping]] = ..., sync: _Optional[_Union[WatchSync, _Mapping]] = ..., delta: _Optional[_Union[CapacityDelta, _Mapping]] = ..., resync: _Optional[_Union[WatchResync, _Mapping]] = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ..., resume_token: _Optional[bytes] = ...) -> None: ...
 
 class WatchSync(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("resumed",)
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    resumed: bool
+    def __init__(self, resumed: bool = ...) -> None: ...
+
+class WatchResync(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class CapacityDelta(_message.Message):
     __slots__ = ("observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages")

@@ -78,6 +78,18 @@ class Pool(_message.Message):
     quarantined: int
     def __init__(self, name: _Optional[str] = ..., numa_node: _Optional[int] = ..., total: _Optional[int] = ..., free: _Optional[int] = ..., reserved: _Optional[int] = ..., committed: _Optional[int] = ..., evictable: _Optional[int] = ..., scrubbing: _Optional[int] = ..., quarantined: _Optional[int] = ...) -> None: ...
 
+class Quota(_message.Message):
+    __slots__ = ("pool", "floor", "ceiling", "used")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    CEILING_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    floor: int
+    ceiling: int
+    used: int
+    def __init__(self, pool: _Optional[str] = ..., floor: _Optional[int] = ..., ceiling: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
+
 class Capacity(_message.Message):
     __slots__ = ("epoch", "sequence", "observed_at", "pools", "largest_grant_tokens", "max_request_tokens", "draining", "largest_extent_pages")
     EPOCH_FIELD_NUMBER: _ClassVar[int]

@@ -99,10 +99,11 @@ def admit(
 
 
 def batch_admit(
-    requests: Sequence[values.Request],
+    requests: Sequence[values.Request], *, partial: bool = False
 ) -> Call[admission_pb2.BatchAdmitResponse, tuple[values.Decision, ...]]:
-    """Decide on several requests, each by itself."""
-    message = admission_pb2.BatchAdmitRequest(requests=[_admit_message(request) for request in requests])
+    """Reserve for several requests: for all or none, or, `partial`, for each by itself."""
+    asked = [_admit_message(request) for request in requests]
+    message = admission_pb2.BatchAdmitRequest(requests=asked, partial=partial)
     undo = tuple(release("", each.request_id, each.tenant) for each in message.requests)
     return replace(_admission("BatchAdmit", message, admission_pb2.BatchAdmitResponse, _decisions), undo=undo)
 

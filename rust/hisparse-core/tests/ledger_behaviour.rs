@@ -272,7 +272,7 @@ fn a_quota_binds_its_tenant_and_a_floor_binds_the_others() {
     assert_eq!(busy, Refusal::PoolBusy { pool: Pool::HostPages, asked: 1, available: 0 });
     node.admit(&of_tenant("small", "a", 192), at(0)).unwrap();
     let quota = node.admit(&of_tenant("small", "d", 128), at(0)).unwrap_err();
-    assert_eq!(quota, Refusal::Quota { pool: Pool::HostPages, asked: 2, ceiling: 4, used: 3 });
+    assert_eq!(quota, Refusal::Quota { tenant: "small".into(), pool: Pool::HostPages, asked: 2, ceiling: 4, used: 3 });
     node.audit().unwrap();
     floor[Pool::HostPages] = 8;
     assert!(node.set_tenant_policy("other", TenantPolicy { floor, ..TenantPolicy::default() }).is_err());

@@ -10,8 +10,9 @@ use tonic::{Request, Response, Status};
 
 use crate::layers::deadline::call_time;
 use crate::memory::Hosting;
-use crate::node::Node;
+use crate::node::{Node, Standing};
 use crate::proto::admin_service_server::AdminService;
+use crate::wire::Reader;
 use crate::{proto, wire};
 
 /// Leases in one part of a dump.
@@ -32,9 +33,33 @@ impl Admin {
 #[tonic::async_trait]
 impl AdminService for Admin {
     async fn drain(&self, request: Request<proto::DrainRequest>) -> Result<Response<proto::DrainResponse>, Status> {
-        let deadline = call_time(&request).deadline(Duration::ZERO);
-        let (leases, capacity) = self.node.drain(request.into_inner().resume, deadline)?;
-        Ok(Response::new(proto::DrainResponse { leases, capacity: Some(capacity) }))
+        let call = call_time(&request);
+        let proto::DrainRequest { resume, wait } = request.into_inner();
+        let mut reader = Reader::default();
+        let wait = reader.duration("wait", wait).unwrap_or_default();
+        if wait > limits::MAX_WAIT {
+            let rule = format!("must be at most {} s", limits::MAX_WAIT.as_secs());
+            reader.problem("wait", format!("{wait:?}"), &rule, "wait for less, and ask again");
+        }
+        if resume && !wait.is_zero() {
+            reader.problem("wait", format!("{wait:?}"), "excludes resume", "there is nothing to wait for");
+        }
+        reader.finish(())?;
+        // Listened to before the first look, so that no release falls between.
+        let (mut changes, mut standing) = (self.node.changes(), self.node.standing());
+        let (mut leases, mut capacity) = self.node.drain(resume, call.deadline(wait))?;
+        let until = self.node.clock.instant(self.node.clock.now().saturating_add(wait).min(call.deadline(wait)));
+        while leases > 0 && !wait.is_zero() && capacity.draining {
+            let Some(until) = until else { break };
+            tokio::select! {
+                news = changes.changed() => if news.is_err() { break },
+                () = tokio::time::sleep_until(until) => break,
+                _ = standing.wait_for(|standing| *standing == Standing::Stopping) => break,
+            }
+            let seen = self.node.overview()?;
+            (leases, capacity) = (seen.leases.iter().map(|(_, count)| count).sum(), seen.capacity);
+        }
+        Ok(Response::new(proto::DrainResponse { leases, capacity: Some(capacity), empty: leases == 0 }))
     }
 
     async fn get_server_info(

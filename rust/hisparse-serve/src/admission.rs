@@ -9,7 +9,9 @@ use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_
 use tonic::{Request, Response, Status};
 
 use crate::error::Refusal;
+use crate::handover::{Handover, Parting};
 use crate::layers::deadline::call_time;
+use crate::load_report::{LoadReport, Readable};
 use crate::node::{Node, State};
 use crate::proto::admission_service_server::AdmissionService;
 use crate::proto::batch_admit_result::Outcome;
@@ -60,6 +62,7 @@ impl Admission {
 impl AdmissionService for Admission {
     async fn admit(&self, request: Request<proto::AdmitRequest>) -> Result<Response<proto::AdmitResponse>, Status> {
         let call = call_time(&request);
+        let readable = Readable::wanted(request.metadata());
         let message = request.into_inner();
         let validate_only = message.validate_only;
         let answer = match read_admit(message, self.node.config.capacity.page_tokens) {
@@ -67,9 +70,14 @@ impl AdmissionService for Admission {
             Ok((asked, wait)) => self.node.admit(asked, wait, call).await,
             Err(refusal) => self.node.refuse_unread(refusal, call),
         };
-        let (Granted { lease, repeated }, capacity) = answer?;
+        let (granted, capacity) = answer.map_err(|refusal| with_load(refusal, readable))?;
+        // From the same poll on that brought the answer, so that no cancellation falls between.
+        let handover = self.node.hand_over([&granted]);
+        let Granted { lease, repeated } = granted;
+        let report = LoadReport::of(&capacity);
         let lease = Some(self.shown(&lease));
-        Ok(Response::new(proto::AdmitResponse { lease, capacity: Some(capacity), repeated_request: repeated }))
+        let answer = proto::AdmitResponse { lease, capacity: Some(capacity), repeated_request: repeated };
+        Ok(parting(answer, handover, &report, readable))
     }
 
     async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<proto::CommitResponse>, Status> {
@@ -143,7 +151,8 @@ impl AdmissionService for Admission {
         request: Request<proto::BatchAdmitRequest>,
     ) -> Result<Response<proto::BatchAdmitResponse>, Status> {
         let call = call_time(&request);
-        let requests = request.into_inner().requests;
+        let readable = Readable::wanted(request.metadata());
+        let proto::BatchAdmitRequest { requests, partial } = request.into_inner();
         if requests.is_empty() || requests.len() as u64 > MAX_BATCH_REQUESTS {
             let rule = format!("must hold 1 to {MAX_BATCH_REQUESTS} requests");
             return Err(Refusal::field("requests", requests.len(), &rule, "send them in several batches").into());
@@ -164,7 +173,15 @@ impl AdmissionService for Admission {
             }
         }
         reader.finish(())?;
-        let (answers, capacity) = self.node.admit_each(asked, call)?;
+        let (answers, capacity) = if partial {
+            self.node.admit_each(asked, call)?
+        } else {
+            let decided = self.node.admit_all(&asked, call);
+            let (granted, capacity) = decided.map_err(|refusal| with_load(refusal, readable))?;
+            (granted.into_iter().map(Ok).collect(), capacity)
+        };
+        let handover = self.node.hand_over(answers.iter().flatten());
+        let report = LoadReport::of(&capacity);
         let results = answers.into_iter().map(|answer| match answer {
             Ok(Granted { lease, repeated }) => proto::BatchAdmitResult {
                 outcome: Some(Outcome::Lease(self.shown(&lease))),
@@ -174,7 +191,8 @@ impl AdmissionService for Admission {
                 proto::BatchAdmitResult { outcome: Some(Outcome::Refusal(refusal.into())), repeated_request: false }
             }
         });
-        Ok(Response::new(proto::BatchAdmitResponse { results: results.collect(), capacity: Some(capacity) }))
+        let answer = proto::BatchAdmitResponse { results: results.collect(), capacity: Some(capacity) };
+        Ok(parting(answer, handover, &report, readable))
     }
 
     async fn get_lease(
@@ -217,6 +235,30 @@ impl AdmissionService for Admission {
             next_page_token: last.map(|id| id.to_string()).unwrap_or_default(),
         }))
     }
+}
+
+/// An answer that hands leases over, and says how loaded the node is.
+fn parting<T>(answer: T, handover: Option<Handover>, report: &LoadReport, readable: Option<Readable>) -> Response<T> {
+    let mut response = Response::new(answer);
+    if let Some(form) = readable {
+        report.put_readable(form, response.metadata_mut());
+    }
+    let trailers = report.trailers().into_headers();
+    response.extensions_mut().insert(Parting { handover, trailers });
+    response
+}
+
+/// A refusal that says how loaded the node is, where it knows.
+fn with_load(refusal: Refusal, readable: Option<Readable>) -> Status {
+    let report = refusal.capacity().map(LoadReport::of);
+    let mut status = Status::from(refusal);
+    if let Some(report) = report {
+        *status.metadata_mut() = report.trailers();
+        if let Some(form) = readable {
+            report.put_readable(form, status.metadata_mut());
+        }
+    }
+    status
 }
 
 /// What a release names.

@@ -7,6 +7,7 @@
 //!                    ├─ the call's deadline before that: DEADLINE ────► answer
 //!                    └─ caller gone ─► out of the queue; a lease that nobody has seen is given back
 //! ```
+//! What becomes of a granted lease on its way to the caller is [`handover`](crate::handover)'s.
 //! Who waits and who is served next is decided by [`WaitQueue`](ledger::WaitQueue); here is only who is told.
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use hisparse_core::limits::MAX_WAITERS;
 use tokio::sync::oneshot;
 
 use crate::error::Refusal;
+use crate::handover::Handover;
 use crate::layers::deadline::CallTime;
 use crate::metrics::Admitted;
 use crate::node::{Answer, Node, State};
@@ -41,6 +43,13 @@ impl Node {
         answer
     }
 
+    /// Guards what was just granted until its caller has it.
+    pub(crate) fn hand_over<'a>(self: &Arc<Self>, granted: impl IntoIterator<Item = &'a Granted>) -> Option<Handover> {
+        let fresh = granted.into_iter().filter(|granted| !granted.repeated);
+        let leases: Vec<_> = fresh.filter_map(|granted| granted.lease.id).collect();
+        (!leases.is_empty()).then(|| Handover::new(self, leases))
+    }
+
     async fn admit_or_wait(self: &Arc<Self>, request: AdmitRequest, wait: Duration, call: CallTime) -> Answer {
         let deadline = call.deadline(wait);
         let (tried, until) = self.decide(Some(deadline), |state, now| {
@@ -54,6 +63,40 @@ impl Node {
                 waiting.outcome(until, until == deadline).await
             }
         }
+    }
+
+    /// Grants all of several requests, in one step, or none. None waits.
+    ///
+    /// # Errors
+    /// Those that stop the whole call, and [`Refusal::OfBatch`].
+    pub(crate) fn admit_all(
+        &self,
+        requests: &[AdmitRequest],
+        call: CallTime,
+    ) -> Result<(Vec<Granted>, proto::Capacity), Refusal> {
+        let decided = self.decide(Some(call.deadline(Duration::ZERO)), |state, now| {
+            state.grants_at_all()?;
+            match state.queue.admit_all(&mut state.ledger, requests, now) {
+                Ok(granted) => {
+                    for (id, repeated) in
+                        granted.iter().filter_map(|granted| granted.lease.id.zip(Some(granted.repeated)))
+                    {
+                        state.note_taker(id, repeated);
+                    }
+                    Ok((granted, state.capacity(now, &self.clock)))
+                }
+                Err((place, refusal)) => {
+                    let cause = Box::new(state.refused(refusal, now, &self.clock));
+                    Err(Refusal::OfBatch { place, cause })
+                }
+            }
+        });
+        let answer = decided.flatten();
+        match &answer {
+            Ok((granted, _)) => granted.iter().for_each(|granted| self.count(Ok(granted), call)),
+            Err(refusal) => requests.iter().for_each(|_| self.count(Err(refusal), call)),
+        }
+        answer
     }
 
     /// Decides on several requests in their order, each by itself, with nothing in between. None waits.
@@ -123,8 +166,8 @@ impl State {
         let full = self.queue.len() as u64 >= MAX_WAITERS;
         match self.queue.offer(&mut self.ledger, request, wait, now) {
             Ok(Offer::Granted(granted)) => {
-                if let Some(id) = granted.lease.id.filter(|_| granted.repeated) {
-                    self.note_taker(id, true);
+                if let Some(id) = granted.lease.id {
+                    self.note_taker(id, granted.repeated);
                 }
                 Tried::Answered(Ok((granted, self.capacity(now, &node.clock))))
             }
@@ -163,21 +206,10 @@ impl Waiting {
         };
         // A sender that is gone without an answer went down with a decision.
         let answer = answered.unwrap_or(Err(Refusal::Poisoned));
-        self.delivered(&answer);
+        self.done = true;
         match answer {
             Err(Refusal::Busy { .. }) if until_deadline => Err(Refusal::Deadline),
             answer => answer,
-        }
-    }
-
-    /// The answer is in the caller's hands.
-    fn delivered(&mut self, answer: &Answer) {
-        self.done = true;
-        if let Ok((granted, _)) = answer
-            && let Some(id) = granted.lease.id
-        {
-            // A poisoned node keeps no such notes any more.
-            let _ = self.node.decide(None, |state, _| state.undelivered.remove(&id));
         }
     }
 }

@@ -59,6 +59,7 @@ impl CapacityService for Capacity {
             draining: capacity.draining,
             largest_extent_pages: capacity.largest_extent_pages,
             fits,
+            quotas: Vec::new(),
         }))
     }
 
@@ -118,7 +119,7 @@ impl Watch {
         let told = async {
             let snapshot = Event::Snapshot(self.seen.clone());
             self.send(snapshot, fits).await?;
-            self.send(Event::Sync(proto::WatchSync {}), Vec::new()).await?;
+            self.send(Event::Sync(proto::WatchSync { resumed: false }), Vec::new()).await?;
             loop {
                 tokio::select! {
                     news = changes.changed() => news.map_err(|_| Gone)?,

@@ -70,6 +70,8 @@ pub(crate) enum Refusal {
     Poisoned,
     /// Something beside the ledger broke off.
     Failed(&'static str),
+    /// A batch that is granted whole or not at all: the request at this place was refused, and so none is granted.
+    OfBatch { place: usize, cause: Box<Refusal> },
 }
 
 impl Refusal {
@@ -78,9 +80,18 @@ impl Refusal {
         Self::Invalid(Problems::one(Problem::new(field, value, rule, remedy)))
     }
 
-    /// The status code.
-    pub(crate) const fn code(&self) -> Code {
+    /// What is refused, where a batch is.
+    fn cause(&self) -> &Self {
         match self {
+            Self::OfBatch { cause, .. } => cause,
+            other => other,
+        }
+    }
+
+    /// The status code.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::OfBatch { cause, .. } => cause.code(),
             Self::Ledger(refusal) | Self::Busy { refusal, .. } => match refusal {
                 ledger::Refusal::Malformed(_) => Code::InvalidArgument,
                 ledger::Refusal::OtherTenant { .. } => Code::PermissionDenied,
@@ -104,6 +115,7 @@ impl Refusal {
     /// `ErrorInfo.reason`; empty where the code says it all.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
+            Self::OfBatch { cause, .. } => cause.reason(),
             Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.reason().unwrap_or_default(),
             Self::Overloaded { .. } => "OVERLOADED",
             Self::Stopping => "DRAINING",
@@ -115,7 +127,7 @@ impl Refusal {
 
     /// When trying again may help.
     fn retry(&self) -> Option<Duration> {
-        match self {
+        match self.cause() {
             Self::Busy { retry, .. } => Some(*retry),
             Self::Overloaded { .. } => Some(MIN_RETRY_DELAY),
             Self::NoPoolYet => Some(POOL_RETRY_DELAY),
@@ -124,9 +136,17 @@ impl Refusal {
         }
     }
 
+    /// The node as it is, where the refusal says.
+    pub(crate) fn capacity(&self) -> Option<&proto::Capacity> {
+        match self.cause() {
+            Self::Busy { capacity, .. } => Some(capacity),
+            _ => None,
+        }
+    }
+
     /// The pool or quota that refused.
     fn binding(&self) -> &'static str {
-        match self {
+        match self.cause() {
             Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.binding().unwrap_or_default(),
             _ => "",
         }
@@ -134,6 +154,9 @@ impl Refusal {
 
     fn message(&self) -> String {
         let text = match self {
+            Self::OfBatch { place, cause } => {
+                format!("none of the batch is granted: requests[{place}]: {}", cause.message())
+            }
             Self::Ledger(refusal) => refusal.to_string(),
             Self::Busy { refusal, waiting: 0, .. } => format!("{refusal}; try again, wait, or try another node"),
             Self::Busy { refusal, waiting, .. } => {
@@ -164,6 +187,11 @@ impl Refusal {
         use ledger::Refusal as R;
         let pool_and = |pool: &Pool, asked: &u64| vec![("pool", pool.to_string()), ("asked", asked.to_string())];
         let (refusal, waiting) = match self {
+            Self::OfBatch { place, cause } => {
+                let mut metadata = cause.metadata();
+                metadata.push(("request", place.to_string()));
+                return metadata;
+            }
             Self::Ledger(refusal) => (refusal, None),
             Self::Busy { refusal, waiting, .. } => (refusal, Some(waiting)),
             Self::Overloaded { what, limit } => {
@@ -178,8 +206,10 @@ impl Refusal {
             R::PoolBusy { pool, asked, available } => {
                 [pool_and(pool, asked), vec![("available", available.to_string())]].concat()
             }
-            R::Quota { pool, asked, ceiling, used } => {
-                [pool_and(pool, asked), vec![("ceiling", ceiling.to_string()), ("used", used.to_string())]].concat()
+            R::Quota { tenant, pool, asked, ceiling, used } => {
+                let bounds =
+                    [("tenant", tenant.to_string()), ("ceiling", ceiling.to_string()), ("used", used.to_string())];
+                [pool_and(pool, asked), bounds.to_vec()].concat()
             }
             R::TooManyTenants { limit } => vec![("limit", limit.to_string())],
             R::StaleEpoch { given, current } => {
@@ -208,12 +238,12 @@ impl Refusal {
             let info = pb::RetryInfo { retry_delay: Some(duration_to_proto(retry)) };
             details.push(any("google.rpc.RetryInfo", &info));
         }
-        match self {
+        match self.cause() {
             Self::Invalid(problems) | Self::Ledger(ledger::Refusal::Malformed(problems)) => {
                 details.push(any("google.rpc.BadRequest", &bad_request(problems)));
             }
             Self::Busy { refusal, capacity, .. } => {
-                details.push(quota_failure(self.binding(), &refusal.to_string()));
+                details.push(quota_failure(refusal));
                 details.push(any("hisparse.v1.Capacity", &**capacity));
             }
             _ => {}
@@ -237,10 +267,16 @@ fn bad_request(problems: &Problems) -> pb::BadRequest {
     pb::BadRequest { field_violations: violations.collect() }
 }
 
-fn quota_failure(pool: &str, description: &str) -> Any {
+/// Whose bound it is: a tenant's, or the pool's own.
+fn quota_failure(refusal: &ledger::Refusal) -> Any {
+    let pool = refusal.binding().unwrap_or_default();
+    let subject = match refusal {
+        ledger::Refusal::Quota { tenant, .. } => format!("tenant:{tenant}"),
+        _ => format!("pool:{pool}"),
+    };
     let violation = pb::quota_failure::Violation {
-        subject: format!("pool:{pool}"),
-        description: truncated(description.to_owned(), 256),
+        subject,
+        description: truncated(refusal.to_string(), 256),
         api_service: DOMAIN.to_owned(),
         quota_metric: pool.to_owned(),
         ..Default::default()

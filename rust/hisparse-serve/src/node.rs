@@ -75,7 +75,7 @@ pub(crate) struct State {
     /// Who is told what comes of a wait.
     pub(crate) waiting: BTreeMap<Ticket, oneshot::Sender<Answer>>,
     pub(crate) pace: Pace,
-    /// Leases granted to waiters that have not taken them yet. One that goes away before gives its lease back.
+    /// Leases that are on their way to the caller they were granted to: see [`handover`](crate::handover).
     pub(crate) undelivered: BTreeSet<LeaseId>,
     pub(crate) stopping: bool,
     pub(crate) pool: PoolBytes,
@@ -331,6 +331,22 @@ impl Node {
         }
     }
 
+    /// These leases reached their callers. No decision: nothing changes for anybody else.
+    pub(crate) fn delivered(&self, leases: &[LeaseId]) {
+        // A poisoned node keeps no such notes any more.
+        if let Ok(mut state) = self.lock() {
+            for id in leases {
+                state.undelivered.remove(id);
+            }
+        }
+    }
+
+    /// These leases will not reach the caller they were granted to.
+    pub(crate) fn take_back(&self, leases: &[LeaseId]) {
+        // A poisoned node grants nothing more, so nothing is kept from anyone.
+        let _ = self.decide(None, |state, now| leases.iter().for_each(|id| state.take_back(*id, now)));
+    }
+
     /// One more watch, if there is room.
     pub(crate) fn enter_watch(self: &Arc<Self>, most: usize) -> Option<WatchPlace> {
         let entered = self
@@ -400,8 +416,8 @@ impl State {
         }
     }
 
-    /// A lease got a taker: a waiter that has yet to fetch it, or (`repeated`) one that asked for it again, after
-    /// which it is in somebody's hands for certain.
+    /// A lease got a taker: one that it is on its way to, or (`repeated`) another that asked for it again, after which
+    /// it is no longer the first one's to give back.
     pub(crate) fn note_taker(&mut self, id: LeaseId, repeated: bool) {
         if repeated {
             self.undelivered.remove(&id);
@@ -410,7 +426,7 @@ impl State {
         }
     }
 
-    /// The waiter went away without its lease: nobody has ever seen it, so it is free at once.
+    /// The caller went away without its lease: nobody has ever seen it, so it is free at once.
     pub(crate) fn take_back(&mut self, id: LeaseId, now: Moment) {
         if self.undelivered.remove(&id) {
             // The only refusal there is names another tenant, and no tenant is named here.

@@ -22,6 +22,7 @@ use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::capacity::Capacity;
 use crate::engine::Engine;
+use crate::handover::HandingOver;
 use crate::node::{Node, Standing};
 use crate::proto;
 use crate::proto::admin_service_server::AdminServiceServer;
@@ -64,7 +65,7 @@ pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> Serv
     let (reporter, health) = tonic_health::server::health_reporter();
     let routes = Routes::new(health)
         .add_service(bounded!(CapacityServiceServer, Capacity::new(Arc::clone(node), stopping.clone())))
-        .add_service(bounded!(AdmissionServiceServer, Admission::new(Arc::clone(node))))
+        .add_service(HandingOver(bounded!(AdmissionServiceServer, Admission::new(Arc::clone(node)))))
         .add_service(bounded!(BudgetServiceServer, Budget::new(Arc::clone(node))))
         .add_service(bounded!(AdminServiceServer, Admin::new(Arc::clone(node))));
     let unix = match node.hosting() {

@@ -184,7 +184,7 @@ impl Ledger {
         for (pool, asked) in more.iter() {
             let (ceiling, used) = (tenant.policy.ceiling[pool], tenant.used[pool]);
             if used.saturating_add(asked) > ceiling {
-                return Err(Refusal::Quota { pool, asked, ceiling, used });
+                return Err(Refusal::Quota { tenant: Arc::clone(&tenant.name), pool, asked, ceiling, used });
             }
         }
         Ok(())

@@ -6,6 +6,8 @@
 //!  quota        come back when one's own leases end             malformed     mend the call
 //! ```
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::lease::{Epoch, LeaseId, LeaseState};
@@ -33,6 +35,13 @@ impl Limit {
             Self::Total(pool) | Self::TenantCeiling(pool) => pool.name(),
         }
     }
+
+    const fn whose(self) -> &'static str {
+        match self {
+            Self::MaxRequestTokens | Self::Total(_) => "the limit",
+            Self::TenantCeiling(_) => "the tenant's quota",
+        }
+    }
 }
 
 /// A refusal. Nothing has changed hands when one is returned.
@@ -43,7 +52,7 @@ pub enum Refusal {
     #[error("{0}")]
     Malformed(Problems),
     /// No amount of waiting helps.
-    #[error("never fits: it needs {asked} of {}, and the limit is {value}", limit.name())]
+    #[error("never fits: it needs {asked} of {}, and {} is {value}", limit.name(), limit.whose())]
     NeverFits {
         /// The bound it is beyond.
         limit: Limit,
@@ -63,8 +72,10 @@ pub enum Refusal {
         available: u64,
     },
     /// The tenant's own leases hold what it may have.
-    #[error("tenant quota of {pool}: {used} of {ceiling} in use, and it needs {asked}")]
+    #[error("tenant {tenant} is at its quota of {pool}: {used} of {ceiling} in use, and it needs {asked}")]
     Quota {
+        /// Whose quota it is.
+        tenant: Arc<str>,
         /// The pool whose quota binds.
         pool: Pool,
         /// What it needs of it.

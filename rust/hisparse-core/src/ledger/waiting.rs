@@ -137,6 +137,24 @@ impl WaitQueue {
         }
     }
 
+    /// Grants all of several requests or none, as [`Ledger::admit_all`], but to nobody who would overtake a waiter.
+    ///
+    /// # Errors
+    /// The place of the first request that does not fit with those before it, or may not go first, and why.
+    pub fn admit_all(
+        &mut self,
+        ledger: &mut Ledger,
+        requests: &[AdmitRequest],
+        now: Moment,
+    ) -> Result<Vec<Granted>, (usize, Refusal)> {
+        for (place, request) in requests.iter().enumerate() {
+            if self.blocking_ahead_of(request.priority).is_some() {
+                self.validate(ledger, request, now).map_err(|refusal| (place, refusal))?;
+            }
+        }
+        ledger.admit_all(requests, now)
+    }
+
     /// Ends the waits that are over, and serves those behind them that fit now, in order. Call it after anything
     /// that frees capacity, and when [`WaitQueue::next_deadline`] comes.
     pub fn serve(&mut self, ledger: &mut Ledger, now: Moment) -> Vec<Served> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  grpc-timeout: 2S ──► deadline = arrival + 2 s, less the answer's own way home ──► handler, in CallTime
-//!  (none)           ──► deadline = arrival + 10 s; for Admit + the longest wait besides
+//!  (none)           ──► deadline = arrival + 10 s; for Admit and Drain + the longest wait
 //!                            └─ over: DEADLINE_EXCEEDED, whatever the handler is doing (a body that never ends)
 //! ```
 //! `grpc-timeout` is relative, so the caller's clock does not matter. Streams are exempt once they have begun.
@@ -23,8 +23,8 @@ use tower_service::Service;
 use crate::env::MachineClock;
 use crate::error::Refusal;
 
-/// The one call that may wait.
-const ADMIT: &str = "/hisparse.v1.AdmissionService/Admit";
+/// The calls that may wait.
+const WAITING: [&str; 2] = ["/hisparse.v1.AdmissionService/Admit", "/hisparse.v1.AdminService/Drain"];
 /// What the answer's way home may take of a deadline, at most; else a tenth of it.
 const WAY_HOME: Duration = Duration::from_millis(50);
 
@@ -119,7 +119,7 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let time = CallTime::new(self.clock.now(), request.headers());
-        let longest_wait = if request.uri().path() == ADMIT { MAX_WAIT } else { Duration::ZERO };
+        let longest_wait = if WAITING.contains(&request.uri().path()) { MAX_WAIT } else { Duration::ZERO };
         let end = self.clock.instant(time.deadline(longest_wait));
         request.extensions_mut().insert(time);
         let answer = self.inner.call(request);

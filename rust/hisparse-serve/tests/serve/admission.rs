@@ -1,11 +1,12 @@
 //! Granting, and giving back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hisparse_serve::proto::batch_admit_result::Outcome;
 use hisparse_serve::proto::{
-    BatchAdmitRequest, CommitRequest, ExtendRequest, GetLeaseRequest, LeaseState, ListLeasesRequest, ReleaseRequest,
-    RenewRequest,
+    AdmitRequest, BatchAdmitRequest, CommitRequest, ExtendRequest, GetLeaseRequest, LeaseState, ListLeasesRequest,
+    ReleaseRequest, RenewRequest,
 };
 use tonic::Code;
 
@@ -150,11 +151,54 @@ async fn renewing_puts_off_the_end_and_extending_grows_within_the_pools() {
 }
 
 #[tokio::test]
-async fn a_batch_decides_on_each_request_by_itself() {
+async fn a_batch_is_granted_whole_or_not_at_all() {
+    let served = serve(100, 4);
+    let mut client = served.admission().await;
+    let batch = |requests| BatchAdmitRequest { requests, partial: false };
+    let misfit = vec![ask("a", 640, 0), ask("b", 64 * 80, 0), ask("c", 64 * 11, 0), ask("d", 64, 0)];
+    let status = client.batch_admit(batch(misfit.clone())).await.unwrap_err();
+    let (code, reason, details) = refusal(&status);
+    assert_eq!((code, reason.as_str()), (Code::ResourceExhausted, "POOL_BUSY"));
+    let metadata = &details.error_info().unwrap().metadata;
+    assert_eq!((metadata["request"].as_str(), metadata["pool"].as_str()), ("2", "host_pages"));
+    assert!(details.retry_info().is_some() && status.message().contains("requests[2]"), "{status:?}");
+    assert_eq!((free(&served.capacity().await, "host_pages"), free(&served.capacity().await, "seats")), (100, 4));
+    // One that lives already is given again, and outlives the failure of its batch.
+    let living = admit(&mut client, ask("a", 640, 0)).await.unwrap();
+    client.batch_admit(batch(misfit[..3].to_vec())).await.unwrap_err();
+    assert_eq!(free(&served.capacity().await, "host_pages"), 90);
+    let answer = client.batch_admit(batch(misfit[..2].to_vec())).await.unwrap().into_inner();
+    let repeated: Vec<_> = answer.results.iter().map(|result| result.repeated_request).collect();
+    assert_eq!(repeated, [true, false]);
+    let Some(Outcome::Lease(again)) = &answer.results[0].outcome else { panic!("{answer:?}") };
+    assert_eq!(again.id, living.id);
+    assert_conserved(&answer.capacity.unwrap());
+}
+
+#[tokio::test]
+async fn a_batch_overtakes_nobody_who_waits() {
+    let served = serve(100, 8);
+    let mut client = served.admission().await;
+    let holder = admit(&mut client, ask("holder", 64 * 60, 0)).await.unwrap();
+    let mut second = client.clone();
+    let waits = AdmitRequest { wait: seconds(30), ..ask("waiter", 64 * 50, 0) };
+    let waiter = tokio::spawn(async move { admit(&mut second, waits).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let requests = vec![ask("x", 64, 0), ask("y", 64, 0)];
+    let status =
+        client.batch_admit(BatchAdmitRequest { requests: requests.clone(), partial: false }).await.unwrap_err();
+    assert_eq!(refusal(&status).2.error_info().unwrap().metadata["request"], "0");
+    client.release(release_of(&holder)).await.unwrap();
+    waiter.await.unwrap().unwrap();
+    client.batch_admit(BatchAdmitRequest { requests, partial: false }).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_partial_batch_decides_on_each_request_by_itself() {
     let served = serve(100, 4);
     let mut client = served.admission().await;
     let requests = vec![ask("a", 640, 0), ask("b", 64_000, 0), ask("c", 64 * 91, 0), ask("d", 64, 0), ask("a", 640, 0)];
-    let answer = client.batch_admit(BatchAdmitRequest { requests }).await.unwrap().into_inner();
+    let answer = client.batch_admit(BatchAdmitRequest { requests, partial: true }).await.unwrap().into_inner();
     let shown: Vec<_> = answer
         .results
         .iter()

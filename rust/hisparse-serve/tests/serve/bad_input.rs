@@ -192,12 +192,12 @@ async fn a_malformed_batch_changes_nothing() {
     let waits = AdmitRequest { wait: millis(1), validate_only: true, ..ask("b", 64, 0) };
     let broken = AdmitRequest { prefix_hashes: vec![vec![0]], ..ask("c", 64, 0) };
     let requests = vec![ask("a", 64, 0), waits, broken];
-    let status = client.batch_admit(BatchAdmitRequest { requests }).await.unwrap_err();
+    let status = client.batch_admit(BatchAdmitRequest { requests, partial: false }).await.unwrap_err();
     let named = ["requests[1].wait", "requests[1].validate_only", "requests[2].prefix_hashes[0]"];
     assert_eq!(fields(&status), named);
     for count in [0, 257] {
         let requests = vec![ask("a", 64, 0); count];
-        let status = client.batch_admit(BatchAdmitRequest { requests }).await.unwrap_err();
+        let status = client.batch_admit(BatchAdmitRequest { requests, partial: false }).await.unwrap_err();
         assert_eq!(fields(&status), ["requests"], "{count}");
     }
     assert_eq!(free(&served.capacity().await, "host_pages"), 100);

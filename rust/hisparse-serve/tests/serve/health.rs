@@ -42,7 +42,7 @@ impl Probed {
     }
 
     async fn drain(&self, resume: bool) {
-        AdminServiceClient::new(self.channel.clone()).drain(DrainRequest { resume }).await.unwrap();
+        AdminServiceClient::new(self.channel.clone()).drain(DrainRequest { resume, wait: None }).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

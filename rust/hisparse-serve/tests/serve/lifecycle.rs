@@ -7,18 +7,20 @@ use std::time::{Duration, Instant};
 use hisparse_core::ledger::NodeCapacity;
 use hisparse_serve::proto::admin_service_client::AdminServiceClient;
 use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
-use hisparse_serve::proto::{AdmitRequest, DrainRequest, DumpRequest, GetLeaseRequest, GetServerInfoRequest};
+use hisparse_serve::proto::{
+    AdmitRequest, Capacity, DrainRequest, DumpRequest, GetLeaseRequest, GetServerInfoRequest, RenewRequest,
+};
 use hisparse_serve::{Config, NodeConfig, Server};
 use tonic::Code;
 
-use crate::{admit, ask, config, connect, free, refusal, release_of, seconds, serve};
+use crate::{admit, ask, config, connect, free, millis, refusal, release_of, seconds, serve};
 
 #[tokio::test]
 async fn a_drained_node_grants_nothing_keeps_what_is_held_and_can_resume() {
     let served = serve(100, 4);
     let (mut client, mut admin) = (served.admission().await, AdminServiceClient::new(served.channel().await));
     let held = admit(&mut client, ask("held", 640, 0)).await.unwrap();
-    let drained = admin.drain(DrainRequest { resume: false }).await.unwrap().into_inner();
+    let drained = admin.drain(DrainRequest::default()).await.unwrap().into_inner();
     assert_eq!((drained.leases, drained.capacity.unwrap().draining), (1, true));
     assert!(!served.running.ready());
     let (code, reason, details) = refusal(&admit(&mut client, ask("new", 64, 0)).await.unwrap_err());
@@ -26,9 +28,43 @@ async fn a_drained_node_grants_nothing_keeps_what_is_held_and_can_resume() {
     assert!(details.retry_info().is_some());
     assert_eq!(admit(&mut client, ask("held", 640, 0)).await.unwrap().id, held.id);
     client.release(release_of(&held)).await.unwrap();
-    admin.drain(DrainRequest { resume: true }).await.unwrap();
+    admin.drain(DrainRequest { resume: true, wait: None }).await.unwrap();
     assert!(served.running.ready());
     admit(&mut client, ask("new", 64, 0)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_drain_keeps_renewals_and_says_when_the_node_is_empty() {
+    let served = serve(100, 4);
+    let (mut client, mut admin) = (served.admission().await, AdminServiceClient::new(served.channel().await));
+    let held = admit(&mut client, ask("held", 640, 0)).await.unwrap();
+    let mut line = client.clone();
+    let waits = AdmitRequest { wait: seconds(30), ..ask("waiter", 6_400, 0) };
+    let waiter = tokio::spawn(async move { admit(&mut line, waits).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let begun = Instant::now();
+    let short = admin.drain(DrainRequest { resume: false, wait: millis(200) }).await.unwrap().into_inner();
+    assert_eq!((short.leases, short.empty), (1, false), "its time was over, and the lease is still held");
+    assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
+    assert_eq!(refusal(&waiter.await.unwrap().unwrap_err()).1, "DRAINING", "nobody waits on for a node that drains");
+
+    let mut operator = admin.clone();
+    let drain = tokio::spawn(async move { operator.drain(DrainRequest { resume: false, wait: seconds(30) }).await });
+    let renew = RenewRequest { lease_id: held.id.clone(), epoch: held.epoch, ttl: seconds(60), ..Default::default() };
+    let renewed = client.renew(renew).await.unwrap().into_inner().lease.unwrap();
+    assert!(renewed.expire_time.unwrap().seconds > held.expire_time.unwrap().seconds, "renewals go on");
+    client.release(release_of(&held)).await.unwrap();
+    let done = tokio::time::timeout(Duration::from_secs(5), drain).await.unwrap().unwrap().unwrap().into_inner();
+    assert_eq!((done.leases, done.empty), (0, true));
+    assert_eq!(free_of(&done.capacity.unwrap()), 100);
+    let status = admin.drain(DrainRequest { resume: true, wait: seconds(1) }).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    let status = admin.drain(DrainRequest { resume: false, wait: seconds(601) }).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+}
+
+fn free_of(capacity: &Capacity) -> u64 {
+    capacity.pools[0].free
 }
 
 #[tokio::test]

@@ -81,7 +81,7 @@ impl Honest {
         Ok(match ask {
             Ask::Admit { .. } => unreachable!("an Admit may wait and is answered by its caller"),
             Ask::AdmitAll(requests) => {
-                Answer::AllGranted(ledger.admit_all(requests, now).map_err(|(_, refusal)| refusal)?)
+                Answer::AllGranted(self.queue.admit_all(ledger, requests, now).map_err(|(_, refusal)| refusal)?)
             }
             Ask::Validate(request) => ledger.validate(request, now).map(|_| Answer::WouldGrant)?,
             Ask::Commit { lease, by } => {
