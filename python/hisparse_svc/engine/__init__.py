@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.backups import BackUp, back_up
     from hisparse_svc.engine.host_pool import AttachFailed, HostPool
     from hisparse_svc.engine.hot_cache import HotCache
+    from hisparse_svc.engine.importing import Import, LeaseNotHeld
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
     from hisparse_svc.engine.registration import NotRegistered
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
@@ -27,6 +28,8 @@ _HOMES = {
     "HostPool": "hisparse_svc.engine.host_pool",
     "HostRows": "hisparse_svc.kernels",
     "HotCache": "hisparse_svc.engine.hot_cache",
+    "Import": "hisparse_svc.engine.importing",
+    "LeaseNotHeld": "hisparse_svc.engine.importing",
     "NotRegistered": "hisparse_svc.engine.registration",
     "ParkedSeat": "hisparse_svc.engine.parking",
     "Reclaimed": "hisparse_svc.rpc.values",
@@ -49,6 +52,8 @@ __all__ = [
     "HostPool",
     "HostRows",
     "HotCache",
+    "Import",
+    "LeaseNotHeld",
     "NotRegistered",
     "ParkedSeat",
     "Reclaimed",

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from hisparse_svc.engine.importing import Import
     from hisparse_svc.engine.registration import Registrar
     from hisparse_svc.kernels import HostRows
     from hisparse_svc.rpc.values import Lease, Reclaimed, Usage
 
 __all__ = ["AttachFailed", "HostPool"]
 
-ROLES = ("writer", "reader")
+ROLES = ("writer", "reader", "importer")
 
 
 class AttachFailed(HiSparseError):
@@ -64,6 +65,7 @@ class HostPool:
         self._target = target
         self._client: Client | None = None
         self._registration: Registration | None = None
+        self._closed = False
 
     @classmethod
     def attach(
@@ -71,7 +73,7 @@ class HostPool:
         target: str | None = None,
         *,
         engine_id: str = "engine",
-        role: Literal["writer", "reader"] = "writer",
+        role: Literal["writer", "reader", "importer"] = "writer",
         rank: int = 0,
     ) -> HostPool:
         """Map the pool of the service at `target` (`unix:PATH`; by default the one that clients dial).
@@ -79,7 +81,8 @@ class HostPool:
         Args:
             target: The service's gRPC socket, on this machine.
             engine_id: Name of the engine; all its ranks give the same, and so does its successor.
-            role: `writer` for the rank whose GPU backs rows up, one at a time; `reader` for the others.
+            role: `writer` for the rank whose GPU backs rows up, one at a time; `reader` for the others; `importer` for
+                a prefill process beside it (`import_pages`), any number of them.
             rank: Rank within the engine.
 
         Raises:
@@ -92,7 +95,7 @@ class HostPool:
             rule = "must be the service's Unix socket: memory is shared within a machine"
             problems.append(Problem("target", f'"{found}"', rule, "write unix:PATH"))
         if role not in ROLES:
-            problems.append(Problem("role", f'"{role}"', "must be writer or reader", "choose one of them"))
+            problems.append(Problem("role", f'"{role}"', "must be writer, reader or importer", "choose one of them"))
         if not 1 <= len(engine_id.encode()) <= 256:
             problems.append(Problem("engine_id", f'"{engine_id[:40]}"', "must have 1 to 256 bytes", "shorten it"))
         if not 0 <= rank < 1 << 32:
@@ -100,7 +103,7 @@ class HostPool:
         if problems or found.socket is None:
             raise InvalidInput(problems)
         try:
-            attached = _core.AttachedPool.attach(found.socket, engine_id, rank=rank, writer=role == "writer")
+            attached = _core.AttachedPool.attach(found.socket, engine_id, rank=rank, role=role)
         except (ConnectionError, PermissionError) as failure:
             raise AttachFailed(str(failure)) from None
         return cls(attached, found, engine_id)
@@ -168,6 +171,7 @@ class HostPool:
         Raises:
             IndexError: The pool holds no such layer.
         """
+        self.check_attached()
         return self._attached.layer(layer, indexer=False)
 
     def keys(self, layer: int) -> _core.Layer:
@@ -176,6 +180,7 @@ class HostPool:
         Raises:
             IndexError: The pool holds none of it.
         """
+        self.check_attached()
         return self._attached.layer(layer, indexer=True)
 
     def array(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -200,6 +205,61 @@ class HostPool:
         import torch  # noqa: PLC0415 - only where an engine has it
 
         return torch.from_numpy(self.array(layer))
+
+    def group(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Give main KV of a layer's whole group as a numpy array, (pages, rows, layers, row bytes).
+
+        Raises:
+            IndexError: The pool holds no rows of it.
+            AttachFailed: The pool is detached.
+        """
+        self.check_attached()
+        import numpy as np  # noqa: PLC0415 - only where an engine has it
+
+        return np.asarray(self._attached.group(layer))
+
+    def keys_array(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Give index keys of one layer as a numpy array, (pages, page bytes).
+
+        Raises:
+            IndexError: The pool holds none of it.
+            AttachFailed: The pool is detached.
+        """
+        import numpy as np  # noqa: PLC0415 - as above
+
+        return np.asarray(self.keys(layer))
+
+    def import_pages(self, lease: Lease) -> Import:
+        """Fill pages of a lease from this process, beside the one that will decode: disaggregated prefill.
+
+        Example:
+            >>> with HostPool.attach("unix:/run/hisparse/hisparse.sock", role="importer") as pool:  # doctest: +SKIP
+            ...     with pool.import_pages(pool.client.get_lease(lease_id)) as pages:
+            ...         pages.write(0, rows)  # [token, row bytes]
+
+        Args:
+            lease: A reserved or committed one, of this service; in another process, what `Client.get_lease` gives.
+
+        Raises:
+            InvalidInput: A lease of another pool, or of this one before a restart.
+            LeaseNotHeld: It has ended, or this service never granted it.
+            AttachFailed: This rank is a reader, or the pool is detached.
+        """
+        self.check_attached()
+        if not self.writable:
+            raise AttachFailed("this rank is a reader: attach as importer to fill pages")
+        from hisparse_svc.engine.importing import Import  # noqa: PLC0415 - it imports this module's types
+
+        return Import(self, lease)
+
+    def check_attached(self) -> None:
+        """Demand that the session has not been closed here.
+
+        Raises:
+            AttachFailed: It has.
+        """
+        if self._closed:
+            raise AttachFailed("this pool is detached: its pages may be another's by now; attach again")
 
     def publish(self, lease: Lease, hashes: Sequence[bytes], *, first_page: int = 0) -> int:
         """Say that full pages of a lease are durable here, main KV and index keys both: their prefix may be shared.
@@ -248,6 +308,7 @@ class HostPool:
         Raises:
             NotRegistered: There is no CUDA, or the driver refuses; nothing stays locked.
         """
+        self.check_attached()
         if self._registration is None:
             self._registration = Registration(self._attached.segments(), registrar or Cuda(device))
 
@@ -264,19 +325,20 @@ class HostPool:
         """
         if not self.writable:
             raise AttachFailed("torch cannot mark a tensor read-only, and this rank is a reader: use array()")
-        import numpy as np  # noqa: PLC0415 - only where an engine has it
-        import torch  # noqa: PLC0415 - as above
+        import torch  # noqa: PLC0415 - only where an engine has it
 
         from hisparse_svc.kernels import HostRows  # noqa: PLC0415 - needs torch
 
-        return HostRows(torch.from_numpy(np.asarray(self._attached.group(layer))))
+        return HostRows(torch.from_numpy(self.group(layer)))
 
     def read_row(self, layer: int, *, page: int, row: int) -> bytes:
         """Copy one row of main KV out.
 
         Raises:
             IndexError: There is no such row.
+            AttachFailed: The pool is detached.
         """
+        self.check_attached()
         return self._attached.read_row(layer, page, row)
 
     def write_row(self, layer: int, *, page: int, row: int, data: bytes) -> None:
@@ -284,13 +346,16 @@ class HostPool:
 
         Raises:
             IndexError: There is no such row.
+            AttachFailed: The pool is detached.
             ValueError: `data` is not as long as a row.
             PermissionError: This rank is a reader.
         """
+        self.check_attached()
         self._attached.write_row(layer, page, row, data)
 
     def close(self) -> None:
         """End the session, and the node that was started for it."""
+        self._closed = True
         registration, self._registration = self._registration, None
         if registration is not None:
             registration.close()

@@ -30,13 +30,18 @@ pub(crate) struct PyAttachedPool(Arc<AttachedPool>);
 
 #[pymethods]
 impl PyAttachedPool {
-    /// Attach to the service whose gRPC socket this is. Raises `PermissionError` where it refuses, else
-    /// `ConnectionError`.
+    /// Attach to the service whose gRPC socket this is, as `writer`, `reader` or `importer`. Raises `PermissionError`
+    /// where it refuses, `ValueError` for another role, else `ConnectionError`.
     #[staticmethod]
-    #[pyo3(signature = (socket, engine_id, *, rank, writer))]
+    #[pyo3(signature = (socket, engine_id, *, rank, role))]
     #[allow(clippy::needless_pass_by_value)] // paths are extracted by value
-    fn attach(py: Python<'_>, socket: PathBuf, engine_id: &str, rank: u32, writer: bool) -> PyResult<Self> {
-        let role = if writer { Role::Writer } else { Role::Reader };
+    fn attach(py: Python<'_>, socket: PathBuf, engine_id: &str, rank: u32, role: &str) -> PyResult<Self> {
+        let role = match role {
+            "writer" => Role::Writer,
+            "reader" => Role::Reader,
+            "importer" => Role::Importer,
+            other => return Err(PyValueError::new_err(format!("{other} is no role"))),
+        };
         let path = hisparse_serve::attach_beside(&socket);
         let attached = py.detach(|| AttachedPool::attach(&path, engine_id, rank, role));
         attached.map(|pool| Self(Arc::new(pool))).map_err(|error| match error {
@@ -66,7 +71,7 @@ impl PyAttachedPool {
     /// Whether this rank may write.
     #[getter]
     fn writable(&self) -> bool {
-        self.0.role() == Role::Writer
+        self.0.role().may_write()
     }
 
     /// Pages, the one that takes what must go nowhere included.
@@ -181,7 +186,7 @@ impl PyLayer {
     }
 
     fn writable(&self) -> bool {
-        self.pool.role() == Role::Writer
+        self.pool.role().may_write()
             && self.pool.mapping(self.segment).is_some_and(|mapping| mapping.access() == Access::ReadWrite)
     }
 

@@ -81,7 +81,7 @@ impl AttachedPool {
         };
         let layout = receive_layout(&channel, welcome.layout_bytes)?;
         let files = receive_files(&channel, &layout, welcome.segments)?;
-        let access = if role == Role::Writer { Access::ReadWrite } else { Access::Read };
+        let access = if role.may_write() { Access::ReadWrite } else { Access::Read };
         let mappings = files
             .iter()
             .zip(layout.segment_bytes())

@@ -34,6 +34,15 @@ pub enum Role {
     Writer,
     /// Reads rows.
     Reader,
+    /// Fills pages of reservations, as a prefill process does. It holds no lease, so any number may be attached.
+    Importer,
+}
+
+impl Role {
+    /// Whether its descriptors may be written through.
+    pub const fn may_write(self) -> bool {
+        matches!(self, Self::Writer | Self::Importer)
+    }
 }
 
 /// The secret by which a successor proves that it takes over from this session. Never shown.

@@ -5,7 +5,7 @@
 //!    │── Hello {protocols, role, engine} ────►│  peer's uid allowed? same engine? only one writer?
 //!    │◄─ Welcome {epoch, session, token} ─────│        no ──► Refused {reason, remedy}
 //!    │◄─ Layout, in pieces ───────────────────│
-//!    │◄─ Descriptors, ≤ 250 a message ────────│  read-write for the writer, reopened read-only for readers
+//!    │◄─ Descriptors, ≤ 250 a message ────────│  read-write for writer and importers, reopened read-only for readers
 //!    │── Ready ──────────────────────────────►│  the node is told
 //!    │◄─ Open ────────────────────────────────│  session open
 //!    ⋮                                        ⋮

@@ -336,11 +336,13 @@ fn send_pool(shared: &Shared, (number, token): (u64, Token), channel: &Channel, 
     let layout = serde_json::to_vec(shared.pool.layout()).map_err(|_| unavailable())?;
     let segments = shared.pool.segments();
     let readers: Vec<OwnedFd> = match role {
-        Role::Writer => Vec::new(),
+        Role::Writer | Role::Importer => Vec::new(),
         Role::Reader => segments.iter().map(Segment::reader).collect::<Result<_, _>>().map_err(|_| unavailable())?,
     };
     let files: Vec<BorrowedFd<'_>> = match role {
-        Role::Writer => segments.iter().map(Segment::writer).collect::<Option<_>>().ok_or_else(unavailable)?,
+        Role::Writer | Role::Importer => {
+            segments.iter().map(Segment::writer).collect::<Option<_>>().ok_or_else(unavailable)?
+        }
         Role::Reader => readers.iter().map(AsFd::as_fd).collect(),
     };
     let count = |n: usize| u32::try_from(n).map_err(|_| unavailable());

@@ -112,6 +112,21 @@ fn one_engine_and_one_writer_at_a_time() {
 }
 
 #[test]
+fn importers_write_beside_the_writer() {
+    let service = Service::new(small_shared_pool(20));
+    let writer = service.attach("e", 0, Role::Writer).unwrap();
+    let importers = [1, 2].map(|rank| service.attach("e", rank, Role::Importer).unwrap());
+    for (importer, byte) in importers.iter().zip([3, 4]) {
+        importer.write_row(Content::Main, 0, 5, u64::from(byte), &[byte; 656]).unwrap();
+    }
+    let mut row = [0; 656];
+    for byte in [3, 4] {
+        writer.read_row(Content::Main, 0, 5, u64::from(byte), &mut row).unwrap();
+        assert_eq!(row, [byte; 656]);
+    }
+}
+
+#[test]
 fn a_pool_on_the_heap_cannot_be_shared_and_says_so() {
     let service = Service::new(small_pool(1));
     for role in [Role::Writer, Role::Reader] {
