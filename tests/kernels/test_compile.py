@@ -9,6 +9,8 @@ import torch
 from hisparse_svc.kernels import CompileFailed, DeviceUnavailable, Geometry, HostRows
 from hisparse_svc.kernels.cuda import cache, shapes
 from hisparse_svc.kernels.cuda.compile import arch_of, compile_cubin
+from hisparse_svc.kernels.cuda.decode import SHARED_BYTES, kernel_constants
+from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +41,14 @@ def test_copies_compile(row_bytes: int, layers: int, stride: int) -> None:
     constants = shapes.geometry_constants(GEOMETRIES[0]) + shapes.row_constants(row_bytes, layers, host, row_bytes)
     for source in ("gather.cu", "backup.cu"):
         assert compile_cubin(source, dict(constants, THREADS=512, SHARED_BYTES=0), "sm_90").startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("splits", [1, 16])
+@pytest.mark.parametrize("rows", ["fp8", "bf16"])
+def test_decode_kernels_compile(rows: str, splits: int) -> None:
+    for shape in block_shapes(rows):
+        constants = dict(kernel_constants(shape, splits), THREADS=shape.threads, SHARED_BYTES=SHARED_BYTES)
+        assert compile_cubin(shape.source, constants, "sm_90a").startswith(b"\x7fELF")
 
 
 def test_short_contexts_get_the_table_and_long_ones_the_bitmap() -> None:

@@ -27,8 +27,9 @@ MIN_SM = 80
 """Oldest compute capability (major, then minor) that has the instructions used: warp-wide reductions."""
 
 _SOURCES = Path(__file__).parent
-_HEADERS = ("common.cuh", "words.cuh", "rows.cuh")
+_HEADERS = ("common.cuh", "words.cuh", "rows.cuh", "hopper.cuh", "decode.cuh")
 _LARGEST_CARVEOUT = 100
+_PORTABLE_CLUSTER = 8
 
 
 def _core() -> Any:
@@ -127,7 +128,9 @@ def _driver_version() -> object:
 class Kernel:
     """One kernel on one device, with the shared memory it asks for."""
 
-    def __init__(self, device: int, cubin: bytes, name: str, *, threads: int, shared_bytes: int, beside: bool) -> None:
+    def __init__(
+        self, device: int, cubin: bytes, name: str, *, threads: int, shared_bytes: int, beside: bool, cluster: int
+    ) -> None:
         from cuda.bindings import driver  # noqa: PLC0415
 
         core = _core()
@@ -143,6 +146,8 @@ class Kernel:
         if beside:
             # It shares SMs with a resolver, whose block needs nearly all the shared memory an SM can have.
             wanted[attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = _LARGEST_CARVEOUT
+        if cluster > _PORTABLE_CLUSTER:
+            wanted[attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
         handle = driver.CUkernel(int(self._kernel.handle))
         for name_of, value in wanted.items():
             (status,) = driver.cuKernelSetAttribute(name_of, value, handle, driver.CUdevice(device))
@@ -183,6 +188,8 @@ def load_kernel(
     threads: int,
     shared_bytes: int = 0,
     beside: bool = False,
+    cluster: int = 1,
+    own_arch: bool = False,
 ) -> Kernel:
     """Compile and load a kernel once per device and set of constants.
 
@@ -194,12 +201,14 @@ def load_kernel(
         threads: Threads of a block.
         shared_bytes: Dynamic shared memory of a block.
         beside: It runs beside kernels that need much shared memory.
+        cluster: Blocks of a cluster; the source declares them.
+        own_arch: It uses instructions that this architecture alone has (`sm_90a`).
 
     Raises:
         CompileFailed: With the compiler's log.
         DeviceUnavailable: No CUDA, a device too old, or one that cannot give that much shared memory.
     """
-    arch = arch_of(device)
+    arch = arch_of(device) + ("a" if own_arch else "")
     defines = dict(constants, THREADS=threads, SHARED_BYTES=shared_bytes)
     return Kernel(
         device,
@@ -208,4 +217,5 @@ def load_kernel(
         threads=threads,
         shared_bytes=shared_bytes,
         beside=beside,
+        cluster=cluster,
     )

@@ -108,7 +108,14 @@ def _reference(call: DecodeCall) -> None:
     reference.sparse_mla_decode(call)
 
 
+def _cuda(call: DecodeCall) -> None:
+    from hisparse_svc.kernels.cuda import decode  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
+
+    decode.sparse_mla_decode(call)
+
+
 _STORED = frozenset({FP8_ROWS.name, BF16_ROWS.name})
+_HOPPER = range(90, 91)
 
 BACKENDS = {
     backend.name: backend
@@ -119,6 +126,16 @@ BACKENDS = {
             frozenset({FP8_ROWS.name, BF16_ROWS.name, F32_ROWS.name}),
             _reference,
             bf16_queries=False,
+        ),
+        Backend(
+            "cuda",
+            "Hopper: own kernels, faster than the others at every head count and batch measured",
+            _STORED,
+            _cuda,
+            sms=_HOPPER,
+            fp8_sms=_HOPPER,
+            capped=True,
+            module="cuda.core",
         ),
     )
 }

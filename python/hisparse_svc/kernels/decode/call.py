@@ -20,6 +20,7 @@ import torch
 from hisparse_svc.kernels.checks import MAX_BATCH, Checks
 from hisparse_svc.kernels.decode.rows import KEY_WIDTH, LATENT_WIDTH, ROW_FORMATS
 from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS
+from hisparse_svc.kernels.host_rows import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,6 +128,8 @@ def _check_query(check: Checks, q: Tensor) -> None:
         check.refuse("q.dtype", q.dtype, "must be torch.bfloat16, float32 or float64", "kernels take bfloat16")
     if not q.is_contiguous():
         check.refuse("q.stride", q.stride(), "must be contiguous", "call contiguous()")
+    if q.data_ptr() % CHUNK_BYTES:
+        check.refuse("q.address", q.data_ptr(), f"must be a multiple of {CHUNK_BYTES}", "call clone()")
     for name, size, most in (
         ("batch", q.shape[0], MAX_BATCH),
         ("query_rows", q.shape[1], MAX_QUERY_ROWS),

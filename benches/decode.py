@@ -1,0 +1,230 @@
+"""Sparse MLA decode on one GPU: own kernels and the FlashMLA wheel in the same run, with errors against float64.
+
+On a machine with CUDA: `python benches/decode.py`, or `--sweep` for every number of splits. Rows lie in hot buffers of
+many layers, so that no cache holds them; every figure is the median of graph replays, of one layer. The wheel takes 64
+or 128 heads: fewer are padded to 64. It has no BF16 sparse decode; beside BF16 rows is its prefill kernel, which
+engines call for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import platform
+import shlex
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gpu import Timer, note
+from hisparse_svc.kernels import reference
+from hisparse_svc.kernels.cuda import decode
+from hisparse_svc.kernels.cuda.compile import compile_cubin
+from hisparse_svc.kernels.cuda.decode_shapes import BlockShape, block_shape, block_shapes, splits_for
+from hisparse_svc.kernels.decode.call import DecodeCall, make_call
+from hisparse_svc.kernels.decode.rows import BF16_ROWS, FP8_ROWS, StoredRow
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+try:
+    import flash_mla
+except ImportError:
+    flash_mla = None
+
+Row = dict[str, Any]
+HEADS = (8, 16, 32, 64, 128)
+BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
+TOP_K, SEAT_ROWS, SCALE = 2048, 4160, 192**-0.5
+COLD_REQUESTS = 150
+CHECKED = 3
+WHEEL_HEADS = 64
+
+
+def stored_rows(count: int, kind: StoredRow) -> Tensor:
+    """Rows of random numbers on the GPU; FP8 scales are no powers of two."""
+    numbers = torch.randn(count, 576, device="cuda") * 0.5
+    if kind is BF16_ROWS:
+        return numbers.bfloat16().view(torch.uint8)
+    scales = torch.rand(count, 4, device="cuda") * 0.02 + 0.001
+    latent = (numbers[:, :512].view(-1, 4, 128) / scales[..., None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+    parts = (latent.view(-1, 512), scales, numbers[:, 512:].bfloat16())
+    return torch.cat([part.contiguous().view(torch.uint8).view(count, -1) for part in parts], dim=1)
+
+
+class Scene:
+    """Hot buffers of several layers, and the picks of a batch."""
+
+    def __init__(self, kind: StoredRow, batch: int) -> None:
+        self.kind, self.batch = kind, batch
+        self.layers = max(4, -(-COLD_REQUESTS // batch))
+        rows = batch * SEAT_ROWS
+        sample = stored_rows(1 << 17, kind)
+        copies = -(-self.layers * rows // len(sample))
+        self.pool = sample.repeat(copies, 1)[: self.layers * rows].view(self.layers, rows, kind.row_bytes)
+        seats = [torch.randperm(SEAT_ROWS, device="cuda")[:TOP_K] + seat * SEAT_ROWS for seat in range(batch)]
+        self.picks = torch.stack(seats).int().view(batch, 1, TOP_K)
+
+    def calls(self, heads: int) -> list[DecodeCall]:
+        """A call of each layer."""
+        q = (torch.randn(self.batch, 1, heads, 576, device="cuda") * 0.5).bfloat16()
+        empty: Row = {"sink": None, "counts": None, "out": None, "lse": None, "max_sms": 0}
+        first = make_call(q, self.pool[0], self.picks, scale=SCALE, **empty)
+        shared = empty | {"out": first.out, "lse": first.lse}
+        return [make_call(q, layer, self.picks, scale=SCALE, **shared) for layer in self.pool]
+
+    def errors(self, call: DecodeCall, out: Tensor, lse: Tensor) -> Row:
+        """Relative error of the output and error of the LSE over a few requests."""
+        few = slice(0, CHECKED)
+        empty: Row = {"sink": None, "counts": None, "out": None, "lse": None, "max_sms": 0}
+        wanted = make_call(call.q[few].double(), call.rows, call.picks[few], scale=SCALE, **empty)
+        reference.sparse_mla_decode(wanted)
+        off = (out[few].double() - wanted.out).norm() / wanted.out.norm()
+        return {"error": float(f"{off:.2e}"), "lse_error": float(f"{(lse[few] - wanted.lse).abs().max():.2e}")}
+
+
+def own(timer: Timer, scene: Scene, calls: list[DecodeCall], splits: int = 0, shape: BlockShape | None = None) -> Row:
+    """Our kernel."""
+
+    def work() -> None:
+        for call in calls:
+            decode.sparse_mla_decode(call, splits=splits, shape=shape)
+
+    row = timer(work, len(calls))
+    calls[0].out.fill_(torch.nan)
+    decode.sparse_mla_decode(calls[0], splits=splits, shape=shape)
+    return {**row, **scene.errors(calls[0], calls[0].out, calls[0].lse)}
+
+
+def wheel(timer: Timer, scene: Scene, calls: list[DecodeCall]) -> Row:
+    """The FlashMLA wheel, its queries padded before the clock starts."""
+    heads = calls[0].heads
+    q = calls[0].q.new_zeros(scene.batch, 1, max(heads, WHEEL_HEADS), 576)
+    q[:, :, :heads] = calls[0].q
+    if scene.kind is FP8_ROWS:
+        schedule = flash_mla.get_mla_metadata()[0]
+        pages = [call.rows.view(torch.float8_e4m3fn).view(-1, 64, 1, scene.kind.row_bytes) for call in calls]
+
+        def one(layer: int) -> tuple[Tensor, Tensor]:
+            found: tuple[Tensor, Tensor] = flash_mla.flash_mla_with_kvcache(
+                q, pages[layer], None, None, 512, schedule, None, SCALE, False, True, scene.picks
+            )
+            return found[0][:, :, :heads], found[1].transpose(1, 2)[:, :, :heads]
+    else:
+        rows = [call.rows.view(torch.bfloat16).view(-1, 1, 576) for call in calls]
+
+        def one(layer: int) -> tuple[Tensor, Tensor]:
+            found = flash_mla.flash_mla_sparse_fwd(q[:, 0], rows[layer], scene.picks, SCALE)
+            return found[0][:, None, :heads], found[2][:, None, :heads]
+
+    def work() -> None:
+        for layer in range(len(calls)):
+            one(layer)
+
+    return {**timer(work, len(calls)), **scene.errors(calls[0], *one(0))}
+
+
+def compile_one(work: tuple[BlockShape, int]) -> None:
+    """Put one kernel into the cache of cubins."""
+    shape, splits = work
+    constants = dict(decode.kernel_constants(shape, splits), THREADS=shape.threads, SHARED_BYTES=decode.SHARED_BYTES)
+    compile_cubin(shape.source, constants, "sm_90a")
+
+
+def compile_all() -> None:
+    """Compile what may be used, on all cores."""
+    shapes = block_shapes("fp8") + block_shapes("bf16")
+    work = [(shape, splits) for shape in shapes for splits in sorted({1} | {splits for _, splits in shape.tuned})]
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
+        list(pool.map(compile_one, work))
+    note(len(work), "kernels compiled")
+
+
+def table(timer: Timer, kinds: list[StoredRow], heads: list[int], batches: list[int], *, sweep: bool) -> list[Row]:
+    """One row per format, head count and batch."""
+    found = []
+    for kind in kinds:
+        for batch in batches:
+            scene = Scene(kind, batch)
+            for count in heads:
+                calls = scene.calls(count)
+                shape = block_shape(kind.name, count)
+                items = batch * -(-count // shape.heads)
+                row: Row = {"rows": kind.name, "heads": count, "batch": batch, "splits": splits_for(shape, items, 132)}
+                row["own"] = own(timer, scene, calls)
+                if flash_mla is not None:
+                    row["wheel"] = wheel(timer, scene, calls)
+                    row["wheel_over_own"] = round(row["wheel"]["us"] / row["own"]["us"], 2)
+                if sweep:
+                    row["by_splits"] = swept(timer, scene, calls, kind.name, count)
+                found.append(row)
+                note(json.dumps(row))
+            del scene
+    return found
+
+
+def swept(timer: Timer, scene: Scene, calls: list[DecodeCall], kind: str, heads: int) -> Row:
+    """Times of every block that could serve these heads, at every number of splits that may be sensible."""
+    found: Row = {}
+    for shape in block_shapes(kind):
+        blocks = -(-heads // shape.heads)
+        if blocks > 4 or shape.heads >= 2 * max(heads, 8):
+            continue
+        for splits in sorted({1} | {splits for _, splits in shape.tuned}):
+            if splits == 1 or scene.batch * blocks * splits <= 300:
+                name = f"{shape.heads}x{blocks}/{splits}"
+                found[name] = own(timer, scene, calls, splits, shape)["us"]
+    return dict(sorted(found.items(), key=lambda item: float(item[1])))
+
+
+def summary(rows: list[Row]) -> str:
+    """A short table."""
+    lines = []
+    for row in rows:
+        text = (
+            f"{row['rows']:5} h={row['heads']:3} batch {row['batch']:3} x{row['splits']:2}  {row['own']['us']:7.2f} us"
+        )
+        text += f" error {row['own']['error']:.1e} lse {row['own']['lse_error']:.1e}"
+        if "wheel" in row:
+            text += (
+                f"   wheel {row['wheel']['us']:7.2f} error {row['wheel']['error']:.1e} = {row['wheel_over_own']:.2f}x"
+            )
+        if "by_splits" in row:
+            text += "   " + " ".join(f"{name}:{us:.1f}" for name, us in list(row["by_splits"].items())[:5])
+        lines.append(text)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="where to write the JSON")
+    parser.add_argument("--rows", nargs="*", default=["fp8", "bf16"])
+    parser.add_argument("--heads", nargs="*", type=int, default=list(HEADS))
+    parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
+    parser.add_argument("--sweep", action="store_true", help="every number of splits")
+    arguments = parser.parse_args()
+    compile_all()
+    torch.manual_seed(0)
+    kinds = [kind for kind in (FP8_ROWS, BF16_ROWS) if kind.name in arguments.rows]
+    rows = table(Timer(), kinds, arguments.heads, arguments.batches, sweep=arguments.sweep)
+    result: Row = {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "command": shlex.join(["python", *sys.argv]),
+        "unit": "us, median of graph replays, of one layer; top-k 2048, 4160 rows a request; errors against float64",
+        "rows": rows,
+    }
+    if arguments.out:
+        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()

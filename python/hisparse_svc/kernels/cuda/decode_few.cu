@@ -1,0 +1,462 @@
+// Sparse MLA decode for few heads: HEADS = 8 or 16 a block. Tokens and value dimensions are in M, heads in N, so that
+// eight heads waste nothing.
+//
+//   producers   PRODUCERS warps, one bulk copy a row ──► ring of STAGES tiles (raw rows)
+//   consumers   GROUPS groups of 4 warps; a group takes every GROUPS-th tile. Warp w of a group owns numbers
+//               128 w … 128 w + 127 of the latent part (with FP8: one scale group) and 16 of the RoPE part:
+//
+//      Sᵀ = K Qᵀ  its quarter ──► shared memory ──► each warp adds the quarters of 8 tokens ──► softmax ──► Oᵀ += Vᵀ Pᵀ
+//
+//   merge       groups through the ring's memory, blocks of a cluster through distributed shared memory: each block
+//               finishes a SPLITS-th of the output, in a fixed order, so results repeat bit by bit
+//
+// FP8 rows are never scaled: e4m3 → f16 is exact, scales multiply logits per group, and weights per (token, group)
+// against a power of two that follows the largest scale. Queries enter f16 divided by a power of two per group.
+//
+// An odd-looking order of tokens: weight u of thread t is token t + 4 u of 16, which frees the loads of the sums from
+// bank conflicts; value rows are addressed in the same order.
+#include "decode.cuh"
+
+constexpr int TILE = 32, NH = HEADS / 8;
+constexpr int ROWS_PER_WARP = TILE / PRODUCERS;
+constexpr int GROUP_THREADS = 128, CONSUMERS = GROUPS * GROUP_THREADS;
+constexpr int PREFETCH = 4;                                  // tiles whose picks a producer has loaded ahead
+static_assert(THREADS == CONSUMERS + PRODUCERS * WARP, "threads");
+// Otherwise a group could wait two phases ahead of a stage's barrier, where a wait for a parity passes at once.
+static_assert(STAGES % GROUPS == 0, "a stage is always consumed by the same group");
+
+constexpr int STAGE_BYTES = TILE * ROW_PITCH;
+constexpr int QUARTER = NH * TILE * 8;                       // logits of one warp: [head of 8][token][head]
+constexpr int SCORE_BYTES = 4 * QUARTER * 4;
+constexpr int FRAGMENTS = 1024 * NH;                         // float4 of a block's output
+constexpr int CHUNK = (FRAGMENTS + SPLITS - 1) / SPLITS;     // those that one block of the cluster finishes
+
+constexpr int RING = 0;
+constexpr int SCORES = RING + STAGES * STAGE_BYTES;          // two per group
+constexpr int MASKS = SCORES + GROUPS * 2 * SCORE_BYTES;
+constexpr int FULL = MASKS + STAGES * TILE * 4;
+constexpr int EMPTY = FULL + 8 * STAGES;
+constexpr int FAR_PARTS = (EMPTY + 8 * STAGES + 15) / 16 * 16;   // written by other blocks of the cluster
+constexpr int FAR_SUMS = FAR_PARTS + (SPLITS > 1 ? SPLITS * CHUNK * 16 : 0);
+constexpr int END = FAR_SUMS + (SPLITS > 1 ? SPLITS * HEADS * 8 : 0);
+constexpr int GROUP_SUMS = GROUPS * FRAGMENTS * 16;          // at merging, the ring holds the groups' parts and these
+static_assert(GROUP_SUMS + GROUPS * HEADS * 8 <= FULL, "the groups' parts fit in what tiles leave");
+static_assert(END <= SHARED_BYTES, "shared memory");
+
+__device__ __forceinline__ void group_meets(int group) {
+  asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP_THREADS) : "memory");
+}
+__device__ __forceinline__ void consumers_meet() { meet<15, CONSUMERS>(); }
+
+__device__ __forceinline__ void produce(const Call& call, const Share& share, u32 shared, int warp, int lane) {
+  const int row = warp * ROWS_PER_WARP + lane;
+  const bool busy = lane < ROWS_PER_WARP;
+  const auto pick = [&](int tile) { return busy && tile < share.end ? pick_at(call, share, tile * TILE + row) : -1; };
+  int ahead[PREFETCH];
+#pragma unroll
+  for (int p = 0; p < PREFETCH; p++) ahead[p] = pick(share.begin + p);
+  int stage = 0, parity = 1;
+  for (int start = share.begin; start < share.end; start += PREFETCH) {
+#pragma unroll
+    for (int p = 0; p < PREFETCH; p++) {
+      const int tile = start + p;
+      if (tile >= share.end) break;
+      const int current = ahead[p];
+      ahead[p] = pick(tile + PREFETCH);
+      barrier_wait(shared + EMPTY + 8 * stage, parity);
+      if (busy)
+        fetch_row(call, current, shared + RING + stage * STAGE_BYTES + row * ROW_PITCH,
+                  shared + MASKS + (stage * TILE + row) * 4, shared + FULL + 8 * stage);
+      __syncwarp();
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+  }
+}
+
+// A warp's quarter of the queries, as B fragments.
+struct Query {
+  u32 latent[NH][8][2], rope[NH][2];
+  float power[NH][2];                                        // FP8: what the f16 numbers were divided by, per head pair
+};
+__device__ __forceinline__ void load_query(Query& query, const Call& call, const Share& share, int w, int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int nh = 0; nh < NH; nh++) {
+    const int head = share.first_head + nh * 8 + g;
+    const bool real = head < call.heads;
+    const bf16* from = call.q + ((i64)share.query * call.heads + (real ? head : 0)) * KEY;
+    const auto pair = [&](int at) { return real ? __ldg((const u32*)(from + at)) : 0u; };
+    query.rope[nh][0] = pair(LATENT + w * 16 + 2 * t);
+    query.rope[nh][1] = pair(LATENT + w * 16 + 2 * t + 8);
+    if constexpr (!FP8) {
+#pragma unroll
+      for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) query.latent[nh][j][half] = pair(w * 128 + j * 16 + half * 8 + 2 * t);
+      query.power[nh][0] = query.power[nh][1] = 1.f;
+    } else {
+      uint2 raw[8];
+      float most = 0.f;
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        raw[j] = real ? __ldg((const uint2*)(from + w * 128 + j * 16 + t * 4)) : make_uint2(0, 0);
+        most = fmaxf(most, fmaxf(fabsf(low_bf16(raw[j].x)), fabsf(high_bf16(raw[j].x))));
+        most = fmaxf(most, fmaxf(fabsf(low_bf16(raw[j].y)), fabsf(high_bf16(raw[j].y))));
+      }
+      most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 2));
+      const float power = power_above(most), inverse = power_inverse(power);
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        query.latent[nh][j][0] = pack_f16(low_bf16(raw[j].x) * inverse, high_bf16(raw[j].x) * inverse);
+        query.latent[nh][j][1] = pack_f16(low_bf16(raw[j].y) * inverse, high_bf16(raw[j].y) * inverse);
+      }
+      query.power[nh][0] = __shfl_sync(ALL_LANES, power, t * 8);
+      query.power[nh][1] = __shfl_sync(ALL_LANES, power, t * 8 + 4);
+    }
+  }
+}
+
+// A warp's quarter of the logits of one tile, masks added by the first warp, to shared memory.
+__device__ __forceinline__ void multiply_keys(const Query& query, u32 tile, u32 masks, u32 scores, int w, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  const u32 lane_row = (((lane >> 3) & 1) * 8 + (lane & 7)) * ROW_PITCH + (lane >> 4) * 16;
+#pragma unroll
+  for (int m = 0; m < TILE / 16; m++) {
+    const u32 rows = tile + m * 16 * ROW_PITCH;
+    float s[NH][4] = {}, s2[NH][4] = {};                     // two chains for one column of heads
+    const auto add = [&](const u32(&a)[4], int j) {
+#pragma unroll
+      for (int nh = 0; nh < NH; nh++) {
+        float(&d)[4] = NH == 1 && j % 2 ? s2[nh] : s[nh];
+        if constexpr (FP8) multiply_f16(d, a, query.latent[nh][j][0], query.latent[nh][j][1]);
+        else multiply_bf16(d, a, query.latent[nh][j][0], query.latent[nh][j][1]);
+      }
+    };
+    if constexpr (FP8) {
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        u32 r[4], a[4];
+        load_matrices(r, rows + lane_row + w * 128 + j * 16);
+        e4m3x4_to_f16(r[0], a[0], a[2]);
+        e4m3x4_to_f16(r[1], a[1], a[3]);
+        add(a, j);
+        e4m3x4_to_f16(r[2], a[0], a[2]);
+        e4m3x4_to_f16(r[3], a[1], a[3]);
+        add(a, j + 1);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        u32 a[4];
+        load_matrices(a, rows + lane_row + w * 256 + j * 32);
+        add(a, j);
+      }
+    }
+    const u32 first = rows + g * ROW_PITCH, second = first + 8 * ROW_PITCH;
+    const float scale0 = FP8 ? load_f32(first + SCALES_AT + 4 * w) : 1.f;
+    const float scale1 = FP8 ? load_f32(second + SCALES_AT + 4 * w) : 1.f;
+    const float mask0 = w == 0 ? load_f32(masks + (m * 16 + g) * 4) : 0.f;
+    const float mask1 = w == 0 ? load_f32(masks + (m * 16 + g + 8) * 4) : 0.f;
+    u32 rope[4];
+    load_matrices(rope, rows + lane_row + ROPE_AT + w * 32);
+#pragma unroll
+    for (int nh = 0; nh < NH; nh++) {
+      if (NH == 1)
+#pragma unroll
+        for (int z = 0; z < 4; z++) s[nh][z] += s2[nh][z];
+      s[nh][0] = fmaf(s[nh][0] * scale0, query.power[nh][0], mask0);
+      s[nh][1] = fmaf(s[nh][1] * scale0, query.power[nh][1], mask0);
+      s[nh][2] = fmaf(s[nh][2] * scale1, query.power[nh][0], mask1);
+      s[nh][3] = fmaf(s[nh][3] * scale1, query.power[nh][1], mask1);
+      multiply_bf16(s[nh], rope, query.rope[nh][0], query.rope[nh][1]);
+      const u32 at = scores + (w * QUARTER + nh * TILE * 8 + (m * 16 + g) * 8 + 2 * t) * 4;
+      store_f32x2(at, s[nh][0], s[nh][1]);
+      store_f32x2(at + 8 * 8 * 4, s[nh][2], s[nh][3]);
+    }
+  }
+}
+
+// The sum of the four quarters for this warp's eight tokens, in base 2, and their maxima per head.
+__device__ __forceinline__ void add_quarters(u32 scores, float scale_log2, int w, int lane) {
+  constexpr int TOKENS = TILE / 4;
+#pragma unroll
+  for (int nh = 0; nh < NH; nh++) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < TOKENS / 4; j++) {
+      const u32 at = scores + (nh * TILE * 8 + w * TOKENS * 8 + j * 32 + lane) * 4;
+      const float sum = (load_f32(at) + load_f32(at + QUARTER * 4)) +
+                        (load_f32(at + 2 * QUARTER * 4) + load_f32(at + 3 * QUARTER * 4));
+      const float logit = sum * scale_log2;
+      most = fmaxf(most, logit);
+      store_f32(at, logit);
+    }
+    most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 8));
+    most = fmaxf(most, __shfl_xor_sync(ALL_LANES, most, 16));
+    if (lane < 8) store_f32(scores + (QUARTER + nh * TILE * 8 + w * TOKENS * 8 + lane) * 4, most);
+  }
+}
+
+// What a warp has summed: outputs of its 128 dimensions and, in all warps alike, tops and sums of exponentials.
+struct Sums {
+  float out[8][NH][4];
+  float top[NH], total[NH];                                  // of head nh * 8 + g; total of this thread's tokens alone
+  float normaliser, inverse;                                 // FP8: the power of two that weights are divided by
+};
+
+// Softmax of a tile and Oᵀ += Vᵀ Pᵀ.
+__device__ __forceinline__ void add_values(Sums& sums, u32 tile, u32 scores, float largest_scale, int w, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  float weight[TILE / 16][NH][4], top[NH];
+  bool moved = false;
+#pragma unroll
+  for (int nh = 0; nh < NH; nh++) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int z = 0; z < 4; z++)
+      most = fmaxf(most, load_f32(scores + (QUARTER + nh * TILE * 8 + z * TILE / 4 * 8 + g) * 4));
+#pragma unroll
+    for (int k = 0; k < TILE / 16; k++)
+#pragma unroll
+      for (int u = 0; u < 4; u++)
+        weight[k][nh][u] = load_f32(scores + (nh * TILE * 8 + (k * 16 + t + 4 * u) * 8 + g) * 4);
+    top[nh] = sums.top[nh];
+    if (most > top[nh] + LAZY) top[nh] = most, moved = true;
+  }
+  const bool rescale = FP8 && largest_scale > sums.normaliser * LAZY_SCALE;
+  if (__any_sync(ALL_LANES, moved) || rescale) {
+    float shrink = 1.f;
+    if (rescale) {
+      const float power = power_above(largest_scale);
+      sums.inverse = power_inverse(power);
+      shrink = sums.normaliser * sums.inverse;
+      sums.normaliser = power;
+    }
+#pragma unroll
+    for (int nh = 0; nh < NH; nh++) {
+      float kept = top[nh] == -INFINITY ? 1.f : exp2_fast(sums.top[nh] - top[nh]);
+      sums.total[nh] *= kept;
+      sums.top[nh] = top[nh];
+      kept *= shrink;
+      const float kept0 = __shfl_sync(ALL_LANES, kept, t * 8), kept1 = __shfl_sync(ALL_LANES, kept, t * 8 + 4);
+#pragma unroll
+      for (int i = 0; i < 8; i++) {
+        sums.out[i][nh][0] *= kept0, sums.out[i][nh][1] *= kept1;
+        sums.out[i][nh][2] *= kept0, sums.out[i][nh][3] *= kept1;
+      }
+    }
+  }
+  const int token = (lane & 7) / 2 + (lane & 1) * 4;         // of 8: the order of the weights
+  const u32 lane_row = FP8 ? (((lane >> 3) & 1) * 8 + token) * ROW_PITCH + w * 128 + (lane >> 4) * 16
+                           : ((lane >> 4) * 8 + token) * ROW_PITCH + w * 256 + ((lane >> 3) & 1) * 16;
+#pragma unroll
+  for (int k = 0; k < TILE / 16; k++) {
+    const u32 rows = tile + k * 16 * ROW_PITCH;
+    float scale[4] = {1.f, 1.f, 1.f, 1.f};
+    if constexpr (FP8)
+#pragma unroll
+      for (int u = 0; u < 4; u++) scale[u] = load_f32(rows + (t + 4 * u) * ROW_PITCH + SCALES_AT + 4 * w) * sums.inverse;
+    u32 p[NH][2];
+#pragma unroll
+    for (int nh = 0; nh < NH; nh++) {
+      const float base = sums.top[nh] == -INFINITY ? 0.f : sums.top[nh];
+      float e[4];
+#pragma unroll
+      for (int u = 0; u < 4; u++) {
+        e[u] = exp2_fast(weight[k][nh][u] - base);
+        sums.total[nh] += e[u];
+        e[u] *= scale[u];
+      }
+      p[nh][0] = FP8 ? pack_f16(e[0], e[1]) : pack_bf16(e[0], e[1]);
+      p[nh][1] = FP8 ? pack_f16(e[2], e[3]) : pack_bf16(e[2], e[3]);
+    }
+    if constexpr (FP8) {
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {                       // 32 dimensions: 2 g and 2 g + 1 of the first 16, the last 16
+        u32 r[4], a[4];
+        load_matrices_transposed(r, rows + lane_row + i * 16);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          e4m3x4_to_f16(__byte_perm(r[2 * half], 0, 0x3120), a[0], a[1]);
+          e4m3x4_to_f16(__byte_perm(r[2 * half + 1], 0, 0x3120), a[2], a[3]);
+#pragma unroll
+          for (int nh = 0; nh < NH; nh++) multiply_f16(sums.out[i + half][nh], a, p[nh][0], p[nh][1]);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; i++) {                          // 16 dimensions: g and g + 8
+        u32 a[4];
+        load_matrices_transposed(a, rows + lane_row + i * 32);
+#pragma unroll
+        for (int nh = 0; nh < NH; nh++) multiply_bf16(sums.out[i][nh], a, p[nh][0], p[nh][1]);
+      }
+    }
+  }
+}
+
+// Fragment f: head pair 2 (f % 4) of head column f / 1024, dimensions by its warp, i and g.
+struct Merged {
+  float top0, top1, total0, total1;
+  float4 out;
+};
+// Adds N parts in their order. Sums of a head are (top, total).
+template <int N>
+__device__ __forceinline__ Merged merge(u32 parts, int part_bytes, u32 head_sums, int sums_bytes) {
+  Merged merged = {-INFINITY, -INFINITY, 0.f, 0.f, make_float4(0.f, 0.f, 0.f, 0.f)};
+#pragma unroll
+  for (int n = 0; n < N; n++) {
+    const float4 sum = load_f32x4(head_sums + n * sums_bytes);
+    merged.top0 = fmaxf(merged.top0, sum.x);
+    merged.top1 = fmaxf(merged.top1, sum.z);
+  }
+  const float base0 = merged.top0 == -INFINITY ? 0.f : merged.top0, base1 = merged.top1 == -INFINITY ? 0.f : merged.top1;
+#pragma unroll
+  for (int n = 0; n < N; n++) {
+    const float4 sum = load_f32x4(head_sums + n * sums_bytes), part = load_f32x4(parts + n * part_bytes);
+    const float w0 = exp2_fast(sum.x - base0), w1 = exp2_fast(sum.z - base1);
+    merged.total0 += w0 * sum.y, merged.total1 += w1 * sum.w;
+    merged.out.x += w0 * part.x, merged.out.y += w1 * part.y, merged.out.z += w0 * part.z, merged.out.w += w1 * part.w;
+  }
+  return merged;
+}
+__device__ __forceinline__ int heads_of_fragment(int f) { return f / 1024 * 8 + 2 * (f % 4); }
+__device__ __forceinline__ bool first_of_heads(int f) { return (f % 1024 & ~3) == 0; }
+
+__device__ __forceinline__ void finish(const Call& call, const Share& share, int f, const Merged& merged) {
+  const int i = f / 128 % 8, thread = f % 128, g = thread % 32 / 4;
+  const int dim = thread / 32 * 128 + i * 16 + (FP8 ? 2 * g : g);
+  const int head = share.first_head + heads_of_fragment(f);
+  const float inverse0 = denominator_inverse(call, head, merged.top0, merged.total0);
+  const float inverse1 = denominator_inverse(call, head + 1, merged.top1, merged.total1);
+  bf16* out = call.out + ((i64)share.query * call.heads + head) * LATENT + dim;
+  const u32 pair0 = pack_bf16(merged.out.x * inverse0, merged.out.z * inverse0);
+  const u32 pair1 = pack_bf16(merged.out.y * inverse1, merged.out.w * inverse1);
+  const auto store = [&](bf16* to, u32 pair) {
+    if constexpr (FP8) *(u32*)to = pair;
+    else to[0] = (bf16)pair, to[8] = (bf16)(pair >> 16);
+  };
+  if (head < call.heads) store(out, pair0);
+  if (head + 1 < call.heads) store(out + LATENT, pair1);
+  if (first_of_heads(f)) {
+    float* lse = call.lse + (i64)share.query * call.heads + head;
+    if (head < call.heads) lse[0] = natural_lse(merged.top0, merged.total0);
+    if (head + 1 < call.heads) lse[1] = natural_lse(merged.top1, merged.total1);
+  }
+}
+
+extern "C" __global__ void
+#if SPLITS > 1
+__cluster_dims__(SPLITS, 1, 1)
+#endif
+__launch_bounds__(THREADS, 1)
+decode_few(const bf16* q, const u8* rows, const int* picks, const int* counts, const float* sink, bf16* out, float* lse,
+           i64 row_pitch, int heads, int top_k, int n_rows, float scale_log2) {
+  const Call call = {q, rows, picks, counts, sink, out, lse, row_pitch, heads, top_k, n_rows, scale_log2};
+  extern __shared__ __align__(128) u8 memory[];
+  const u32 shared = shared_address(memory);
+  const int warp = warp_id(), lane = lane_id();
+  const Share share = share_of_block<TILE, HEADS>(call);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; s++) {
+      barrier_init(shared + FULL + 8 * s, TILE);
+      barrier_init(shared + EMPTY + 8 * s, 4);
+    }
+    barrier_init_done();
+  }
+  __syncthreads();
+  if (SPLITS > 1) cluster_arrive_relaxed();
+  if (warp >= 4 * GROUPS) {
+#if PRODUCER_REGISTERS
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
+#endif
+    produce(call, share, shared, warp - 4 * GROUPS, lane);
+    if (SPLITS > 1) {
+      __syncwarp();
+      cluster_wait();
+      cluster_arrive();
+      cluster_wait();
+    }
+    return;
+  }
+#if CONSUMER_REGISTERS
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
+#endif
+  const int group = warp / 4, w = warp % 4, thread = threadIdx.x % GROUP_THREADS;
+  Query query;
+  load_query(query, call, share, w, lane);
+  Sums sums = {};
+#pragma unroll
+  for (int nh = 0; nh < NH; nh++) sums.top[nh] = -INFINITY;
+  int stage = group, parity = 0, buffer = 0;
+  for (int tile = share.begin + group; tile < share.end; tile += GROUPS) {
+    barrier_wait(shared + FULL + 8 * stage, parity);
+    const u32 tile_at = shared + RING + stage * STAGE_BYTES;
+    const u32 scores = shared + SCORES + (group * 2 + buffer) * SCORE_BYTES;
+    buffer ^= 1;
+    multiply_keys(query, tile_at, shared + MASKS + stage * TILE * 4, scores, w, lane);
+    float largest = 0.f;
+    if constexpr (FP8) {
+      const u32 bits = __float_as_uint(load_f32(tile_at + lane * ROW_PITCH + SCALES_AT + 4 * w)) & 0x7FFFFFFFu;
+      largest = __uint_as_float(__reduce_max_sync(ALL_LANES, bits));
+    }
+    group_meets(group);
+    add_quarters(scores, call.scale_log2, w, lane);
+    group_meets(group);
+    add_values(sums, tile_at, scores, largest, w, lane);
+    __syncwarp();
+    if (lane == 0) barrier_arrive(shared + EMPTY + 8 * stage);
+    stage += GROUPS;
+    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
+  }
+
+  consumers_meet();                                          // nobody reads the ring any more
+#pragma unroll
+  for (int nh = 0; nh < NH; nh++) {
+    float total = sums.total[nh];
+    total += __shfl_xor_sync(ALL_LANES, total, 1);
+    total += __shfl_xor_sync(ALL_LANES, total, 2);
+    const float n = FP8 ? sums.normaliser : 1.f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const float* o = sums.out[i][nh];
+      const u32 at = shared + ((group * NH + nh) * 1024 + i * 128 + thread) * 16;
+      store_u32x4(at, __float_as_uint(o[0] * n), __float_as_uint(o[1] * n), __float_as_uint(o[2] * n),
+                  __float_as_uint(o[3] * n));
+    }
+    if (w == 0 && lane % 4 == 0)
+      store_f32x2(shared + GROUP_SUMS + (group * HEADS + nh * 8 + lane / 4) * 8, sums.top[nh], total);
+  }
+  consumers_meet();
+  if (SPLITS > 1) {
+    __syncwarp();
+    cluster_wait();                                          // the other blocks have started
+  }
+  const int rank = blockIdx.x % SPLITS;
+  for (int f = threadIdx.x; f < FRAGMENTS; f += CONSUMERS) {
+    const Merged merged = merge<GROUPS>(shared + f * 16, FRAGMENTS * 16,
+                                        shared + GROUP_SUMS + heads_of_fragment(f) * 8, HEADS * 8);
+    if (SPLITS == 1) {
+      finish(call, share, f, merged);
+      continue;
+    }
+    const int owner = f / CHUNK, at = f % CHUNK;
+    store_far_f32x4(in_block(shared + FAR_PARTS + (rank * CHUNK + at) * 16, owner), merged.out);
+    if (first_of_heads(f)) {
+      const float4 sum = make_float4(merged.top0, merged.total0, merged.top1, merged.total1);
+      for (int r = 0; r < SPLITS; r++)
+        store_far_f32x4(in_block(shared + FAR_SUMS + (rank * HEADS + heads_of_fragment(f)) * 8, r), sum);
+    }
+  }
+  if (SPLITS == 1) return;
+  __syncwarp();
+  cluster_arrive();
+  cluster_wait();
+  for (int at = threadIdx.x; at < CHUNK; at += CONSUMERS) {
+    const int f = rank * CHUNK + at;
+    if (f >= FRAGMENTS) break;
+    finish(call, share, f,
+           merge<SPLITS>(shared + FAR_PARTS + at * 16, CHUNK * 16, shared + FAR_SUMS + heads_of_fragment(f) * 8, HEADS * 8));
+  }
+}

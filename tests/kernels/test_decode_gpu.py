@@ -1,0 +1,147 @@
+"""Sparse MLA decode on a GPU: every backend against float64, at every split, with NaN where nothing may be read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hisparse_svc import InvalidInput
+from hisparse_svc.kernels import DeviceUnavailable, merge_lse, sparse_mla_decode
+from hisparse_svc.kernels.cuda import decode
+from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
+from hisparse_svc.kernels.decode.call import make_call
+
+from tests.kernels.decode_cases import EDGE_NAMES, SCALE, Case, edge_cases, make
+
+pytestmark = pytest.mark.gpu
+
+KINDS = ("fp8", "bf16")
+BACKENDS = ("cuda", "triton")
+HEADS = (8, 11, 16, 24, 64, 128)
+OUT_ERROR = 5e-3
+"""Of the norm, against float64: what bfloat16 queries and outputs leave; FP8 rows are dequantised without more."""
+LSE_ERROR = 2e-3
+
+
+def _run(case: Case, backend: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Output and LSE on the GPU, twice, into poisoned memory: the same bits."""
+    on_gpu = case.to("cuda")
+    found = []
+    for _ in range(2):
+        out = torch.full((*case.q.shape[:3], 512), torch.nan, dtype=torch.bfloat16, device="cuda")
+        lse = torch.full(case.q.shape[:3], torch.nan, device="cuda")
+        try:
+            sparse_mla_decode(**on_gpu.arguments(), scale=SCALE, out=out, lse=lse, backend=backend)
+        except DeviceUnavailable as reason:
+            pytest.skip(str(reason))
+        found.append((out.cpu(), lse.cpu()))
+    assert torch.equal(found[0][0].view(torch.int16), found[1][0].view(torch.int16))
+    assert torch.equal(found[0][1].view(torch.int32), found[1][1].view(torch.int32))
+    return found[0]
+
+
+def _compare(found: tuple[torch.Tensor, torch.Tensor], case: Case, what: str) -> None:
+    out, lse = (part.double() for part in found)
+    wanted_out, wanted_lse = case.oracle()
+    empty = wanted_lse == -torch.inf
+    assert bool((lse[empty] == -torch.inf).all()), f"{what}: an empty selection has LSE -inf"
+    assert bool((out[empty] == 0).all()), f"{what}: an empty selection gives 0"
+    lse_error = float((lse - wanted_lse)[~empty].abs().max()) if not bool(empty.all()) else 0.0
+    assert lse_error < LSE_ERROR, f"{what}: LSE is off by {lse_error:.1e}"
+    norm = wanted_out.norm(dim=-1)
+    error = (out - wanted_out).norm(dim=-1)
+    assert bool((error[norm == 0] == 0).all()), f"{what}: what must be 0 is not"
+    worst = float((error / norm)[norm > 0].max()) if bool((norm > 0).any()) else 0.0
+    assert worst < OUT_ERROR, f"{what}: the worst head is off by {worst:.1e}"
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_edge_cases(backend: str, kind: str, heads: int) -> None:
+    for name in EDGE_NAMES:
+        case = edge_cases(kind, heads)[name].poisoned()
+        _compare(_run(case, backend), case, f"{backend} {kind} {heads} heads, {name}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_block_at_every_split(kind: str) -> None:
+    for shape in block_shapes(kind):
+        case = make(kind, shape.heads, batch=3, top_k=600, rows=1000, seed=shape.heads).poisoned()
+        call = make_call(**case.to("cuda").arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
+        for splits in sorted({splits for _, splits in shape.tuned} | {1}):
+            decode.sparse_mla_decode(call, shape=shape, splits=splits)
+            found = (call.out.cpu(), call.lse.cpu())
+            _compare(found, case, f"{shape.source} {kind} {shape.heads} heads, {splits} splits")
+            call.out.fill_(torch.nan)
+            call.lse.fill_(torch.nan)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch", [1, 5, 40, 150])
+def test_the_models_top_k_at_several_batches(kind: str, batch: int) -> None:
+    case = make(kind, 8, batch=batch, top_k=2048, rows=4160, seed=batch)
+    found = sparse_mla_decode(**case.to("cuda").arguments(), scale=SCALE)
+    few = [0, batch // 2, batch - 1]
+    part = Case(kind, case.q[few], case.rows, case.picks[few])
+    _compare((found[0][few].cpu(), found[1][few].cpu()), part, f"{kind} batch {batch}")
+
+
+def test_no_kernel_spills() -> None:
+    for kind in KINDS:
+        for shape in block_shapes(kind):
+            for splits in (1, 16):
+                assert decode.decode_kernel(0, shape, splits).local_bytes == 0, (
+                    shape.source,
+                    kind,
+                    shape.heads,
+                    splits,
+                )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_apart_and_a_captured_call(kind: str) -> None:
+    case = make(kind, 16).poisoned()
+    on_gpu = case.to("cuda")
+    wide = torch.full((len(case.rows), case.rows.shape[1] + 112), 0xFF, dtype=torch.uint8, device="cuda")
+    wide[:, : case.rows.shape[1]] = on_gpu.rows
+    arguments = on_gpu.arguments() | {"rows": wide[:, : case.rows.shape[1]]}
+    out, lse = torch.empty(2, 1, 16, 512, dtype=torch.bfloat16, device="cuda"), torch.empty(2, 1, 16, device="cuda")
+    sparse_mla_decode(**arguments, scale=SCALE, out=out, lse=lse)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        sparse_mla_decode(**arguments, scale=SCALE, out=out, lse=lse)
+    eager = (out.clone(), lse.clone())
+    out.fill_(torch.nan)
+    graph.replay()
+    assert torch.equal(out, eager[0])
+    assert torch.equal(lse, eager[1])
+    _compare((out.cpu(), lse.cpu()), case, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hits_and_misses_merge_to_the_whole(kind: str) -> None:
+    case = make(kind, 8, top_k=256)
+    on_gpu = case.to("cuda")
+    hit = torch.rand(case.picks.shape, generator=torch.Generator().manual_seed(1)).cuda() < 0.9
+    parts = [
+        sparse_mla_decode(on_gpu.q, on_gpu.rows, torch.where(mask, on_gpu.picks, -1), scale=SCALE)
+        for mask in (hit, ~hit)
+    ]
+    out, lse = merge_lse(parts)
+    _compare((out.cpu(), lse.cpu()), case, kind)
+
+
+@pytest.mark.parametrize("most", [1, 100, 124, 1000])
+def test_fewer_sms_give_the_same_answer(most: int) -> None:
+    case = make("fp8", 16, batch=70, top_k=300)
+    on_gpu = case.to("cuda")
+    out, lse = sparse_mla_decode(**on_gpu.arguments(), scale=SCALE, max_sms=most)
+    _compare((out.cpu(), lse.cpu()), case, f"{most} SMs")
+
+
+def test_what_a_gpu_cannot_do_is_refused() -> None:
+    case = make("f32", 8).to("cuda")
+    with pytest.raises(InvalidInput, match="backend reference"):
+        sparse_mla_decode(**case.arguments(), scale=SCALE, backend="cuda")
+    out, _ = sparse_mla_decode(**case.arguments(), scale=SCALE)  # auto takes the reference for fp32 rows
+    assert not bool(out.isnan().any())
