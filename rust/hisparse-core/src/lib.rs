@@ -17,6 +17,7 @@ pub mod error;
 pub mod hisparse_config;
 pub mod input;
 pub mod invariants;
+pub mod journal;
 pub mod layout;
 pub mod ledger;
 pub mod limits;

@@ -161,6 +161,12 @@ pub const MAX_USAGE_ENTRIES: usize = 4_096;
 /// How long a dead engine's leases wait for its successor.
 pub const RECLAIM_WINDOW: Duration = Duration::from_secs(120);
 
+/// Shortest journal that is worth compacting, in bytes (8 MiB).
+pub const JOURNAL_COMPACT_BYTES: u64 = 8 << 20;
+
+/// How much longer than its compacted form a journal gets before it is compacted again.
+pub const JOURNAL_GROWTH: u64 = 2;
+
 /// Largest segment of a host pool, in bytes (64 GiB): one registration of 512 GiB and more fails, and the driver's lock
 /// is held for as long as one takes.
 pub const MAX_SEGMENT_BYTES: u64 = 64 << 30;

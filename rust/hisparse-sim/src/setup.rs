@@ -46,13 +46,15 @@ impl Setup {
         let capacity = capacity(dice, plain);
         let policies = if plain || dice.chance(500) { Vec::new() } else { policies(dice, &capacity, &tenants) };
         let ms = |dice: &mut Dice, range| Duration::from_millis(dice.within(range));
-        let config = LedgerConfig {
+        let mut config = LedgerConfig {
             isolation: if dice.chance(600) { Isolation::Scrub } else { Isolation::Shared },
             uncommitted_ttl: ms(dice, 500..=5_000),
             router_ttl: ms(dice, 1_000..=8_000),
             quarantine_bound: ms(dice, QUARANTINE_BOUND_MS),
             ..LedgerConfig::new(capacity)
         };
+        // One bound for both ways into quarantine: the judge cannot always tell which one a lease took.
+        config.reclaim_window = config.quarantine_bound;
         Self {
             config,
             tenants,

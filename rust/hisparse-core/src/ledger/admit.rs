@@ -225,8 +225,12 @@ impl Ledger {
         let set_aside = self.tenants.set_aside_for_others(Some(tenant), Pool::HostPages);
         let in_the_end = self.pages.obtainable_after_scrub().saturating_sub(set_aside);
         let missing = (asked - available).saturating_sub(self.pages.counts().scrubbing);
-        if asked <= in_the_end && missing > 0 && self.pages.start_scrub(tenant, missing) > 0 {
-            self.settle();
+        if asked <= in_the_end && missing > 0 {
+            let runs = self.pages.start_scrub(tenant, missing);
+            if !runs.is_empty() {
+                self.note_scrubbing(&runs);
+                self.settle();
+            }
         }
     }
 

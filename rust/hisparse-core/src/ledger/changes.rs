@@ -11,8 +11,9 @@ use super::refusal::Refusal;
 use super::request::{DEFAULT_TENANT, ttl_problem};
 use crate::env::Moment;
 use crate::error::{Problem, Problems};
+use crate::journal::Entry;
 use crate::limits::MAX_CONTEXT_TOKENS;
-use crate::pages::{Hits, PageHash};
+use crate::pages::{Extent, Hits, PageHash};
 use crate::units::Tokens;
 
 /// Who commits a lease.
@@ -93,10 +94,14 @@ impl Ledger {
         let slot = self.living(id, tenant, epoch, now)?;
         let record = self.record_mut(slot);
         if record.ends.is_some() {
+            let other = ttl.is_some_and(|ttl| ttl != record.ttl);
             record.ttl = ttl.unwrap_or(record.ttl);
             let ends = Some(now.saturating_add(record.ttl));
             record.ends = ends;
             self.deadlines.set(slot, ends);
+            if other {
+                self.note_standing(slot);
+            }
             self.settle();
         }
         Ok(self.view(self.record(slot)))
@@ -140,8 +145,13 @@ impl Ledger {
         self.check_pools(&more, Hits::default(), Some(owner))?;
 
         let mut own = std::mem::take(&mut self.record_mut(slot).own);
+        let before = own.pages() as usize;
         let taken = self.pages.reserve(owner, pages_of(more), 0, &mut own);
         debug_assert!(taken, "check_pools has just counted these pages");
+        self.log.note(|| {
+            let added = own.page_numbers().skip(before).map(|page| Extent::new(page, 1)).collect();
+            Entry::Extended { id, tokens, added }
+        });
         let record = self.record_mut(slot);
         record.own = own;
         record.tokens = tokens;
@@ -184,18 +194,28 @@ impl Ledger {
         let skipped = shared.saturating_sub(first) as usize;
         let from = first.saturating_sub(shared) as usize;
         let pages: Vec<u32> = record.own.page_numbers().skip(from).take(hashes.len().saturating_sub(skipped)).collect();
-        let mut sealed = 0;
+        let mut fresh = Vec::new();
         for (page, hash) in pages.into_iter().zip(hashes.iter().skip(skipped)) {
             if self.pages.publish(owner, page, hash) {
-                sealed += 1;
+                fresh.push((page, *hash));
                 self.books.shared_one();
             }
         }
+        // At most the pages of the lease, which are `u32`.
+        let sealed = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
         let record = self.record_mut(slot);
+        let before = record.durable;
         if first <= record.durable {
             let end = u64::from(first) + hashes.len() as u64;
             // At most the full pages of the lease, which are `u32`.
             record.durable = record.durable.max(u32::try_from(end).unwrap_or(u32::MAX));
+        }
+        let durable = record.durable;
+        if !fresh.is_empty() {
+            self.log.note(|| Entry::Sealed { id, pages: fresh });
+        }
+        if durable > before {
+            self.log.note(|| Entry::Durable { id, pages: durable });
         }
         if sealed > 0 {
             let record = self.record_mut(slot);

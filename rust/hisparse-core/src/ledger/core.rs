@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::books::Books;
 use super::deadlines::Deadlines;
 use super::lease::{Epoch, Lease, LeaseId, LeaseState};
+use super::log::Log;
 use super::pools::{Amounts, NodeCapacity, Pool};
 use super::record::Record;
 use super::refusal::Refusal;
@@ -23,7 +24,8 @@ use super::tenants::{TenantPolicy, TenantSalt, Tenants};
 use crate::env::{Entropy, Moment};
 use crate::error::{Problem, Problems};
 use crate::invariants::{self, Violation};
-use crate::limits::{MAX_TENANTS, QUARANTINE_BOUND, ROUTER_TTL, UNCOMMITTED_TTL};
+use crate::journal::{Entry as Change, NodeKey};
+use crate::limits::{MAX_TENANTS, QUARANTINE_BOUND, RECLAIM_WINDOW, ROUTER_TTL, UNCOMMITTED_TTL};
 use crate::pages::seeded::{Seeded, Serial};
 use crate::pages::{Isolation, PagePool, TenantIndex};
 
@@ -40,6 +42,8 @@ pub struct LedgerConfig {
     pub router_ttl: Duration,
     /// How long pages stay quarantined without confirmation.
     pub quarantine_bound: Duration,
+    /// How long a dead engine's leases wait for its successor.
+    pub reclaim_window: Duration,
 }
 
 impl LedgerConfig {
@@ -51,6 +55,7 @@ impl LedgerConfig {
             uncommitted_ttl: UNCOMMITTED_TTL,
             router_ttl: ROUTER_TTL,
             quarantine_bound: QUARANTINE_BOUND,
+            reclaim_window: RECLAIM_WINDOW,
         }
     }
 }
@@ -91,12 +96,15 @@ pub struct Ledger {
     pub(super) deadlines: Deadlines,
     pub(super) counts: LeaseCounts,
     pub(super) hasher: Seeded,
+    pub(super) log: Log,
+    /// What `hasher` and `salt_seed` are made from.
+    pub(super) key: NodeKey,
     slots: Vec<Option<Record>>,
     vacant: Vec<u32>,
     by_id: HashMap<LeaseId, u32, BuildHasherDefault<Serial>>,
     by_request: HashMap<(TenantIndex, Arc<str>), u32, Seeded>,
     next_serial: u64,
-    salt_seed: Seeded,
+    pub(super) salt_seed: Seeded,
 }
 
 impl Ledger {
@@ -106,6 +114,7 @@ impl Ledger {
     /// The capacity figures that are out of range.
     pub fn new(config: LedgerConfig, epoch: Epoch, entropy: &mut dyn Entropy) -> Result<Self, Problems> {
         let pages = config.capacity.checked_pages()?;
+        let key = [(); 4].map(|()| entropy.next_u64());
         Ok(Self {
             epoch,
             sequence: 0,
@@ -116,13 +125,15 @@ impl Ledger {
             tenants: Tenants::new(entropy),
             deadlines: Deadlines::default(),
             counts: LeaseCounts::default(),
-            hasher: Seeded::new(entropy),
+            hasher: Seeded::of_key([key[0], key[1]]),
+            log: Log::default(),
+            key,
             slots: Vec::new(),
             vacant: Vec::new(),
             by_id: HashMap::default(),
             by_request: HashMap::with_hasher(Seeded::new(entropy)),
             next_serial: 0,
-            salt_seed: Seeded::new(entropy),
+            salt_seed: Seeded::of_key([key[2], key[3]]),
             config,
         })
     }
@@ -220,7 +231,10 @@ impl Ledger {
         let salt = self.salt_of(name);
         let pages = &self.pages;
         let forgettable = |tenant| pages.left_behind(tenant) == 0;
-        self.tenants.intern(name, salt, forgettable).ok_or(Refusal::TooManyTenants { limit: MAX_TENANTS })
+        let interned = self.tenants.intern(name, salt, forgettable);
+        let index = interned.ok_or(Refusal::TooManyTenants { limit: MAX_TENANTS })?;
+        self.log.note(|| Change::Tenant { index, name: name.to_owned(), salt });
+        Ok(index)
     }
 
     /// One lease, if it is this tenant's. `None` for the tenant means an administrator asks.
@@ -304,11 +318,18 @@ impl Ledger {
 
     /// Enters a new lease everywhere.
     pub(super) fn insert(&mut self, record: Record) -> u32 {
+        let slot = self.insert_restored(record, true);
+        self.note_granted(slot);
+        slot
+    }
+
+    /// As [`Ledger::insert`], without a word to the journal it comes from; `answers`: to its request id.
+    pub(super) fn insert_restored(&mut self, record: Record, answers: bool) -> u32 {
         self.books.enter(record.state, &record.own_amounts);
         self.tenants.charge(record.tenant, &record.demand, 1);
         self.count(record.state, true);
         let (id, ends) = (record.id, record.ends);
-        let name = (!record.request_id.is_empty()).then(|| (record.tenant, Arc::clone(&record.request_id)));
+        let name = (answers && !record.request_id.is_empty()).then(|| (record.tenant, Arc::clone(&record.request_id)));
         let slot = if let Some(slot) = self.vacant.pop() {
             self.slots[slot as usize] = Some(record);
             slot
@@ -318,7 +339,7 @@ impl Ledger {
         };
         self.by_id.insert(id, slot);
         if let Some(name) = name {
-            self.by_request.insert(name, slot);
+            self.by_request.entry(name).or_insert(slot);
         }
         self.deadlines.set(slot, ends);
         slot
@@ -328,6 +349,7 @@ impl Ledger {
     pub(super) fn remove(&mut self, slot: u32) {
         self.forget_request(slot);
         let record = self.slots[slot as usize].take().expect("callers have just looked the slot up");
+        self.note_ended(record.id);
         self.vacant.push(slot);
         self.by_id.remove(&record.id);
         self.deadlines.set(slot, None);
@@ -371,6 +393,7 @@ impl Ledger {
         self.count(old, false);
         self.count(state, true);
         self.deadlines.set(slot, ends);
+        self.note_standing(slot);
     }
 
     fn count(&mut self, state: LeaseState, more: bool) {

@@ -9,6 +9,7 @@ use super::core::Ledger;
 use super::lease::{Holder, Lease, LeaseId, LeaseState, SessionId};
 use super::refusal::Refusal;
 use crate::env::Moment;
+use crate::journal::Entry;
 use crate::pages::ScrubJob;
 
 impl Ledger {
@@ -24,13 +25,13 @@ impl Ledger {
         }
     }
 
-    /// The engine's session closed: its leases are kept for its successor, or until the quarantine bound. Returns how
+    /// The engine's session closed: its leases are kept for its successor, or until the reclaim window is over. Returns how
     /// many.
     pub fn session_lost(&mut self, session: SessionId, now: Moment) -> usize {
         self.advance(now);
         let slots = self.slots_of(session, LeaseState::Committed);
         for slot in &slots {
-            self.quarantine(*slot, now);
+            self.quarantine_for(*slot, self.config.reclaim_window, now);
         }
         if !slots.is_empty() {
             self.settle();
@@ -97,13 +98,19 @@ impl Ledger {
 
     /// These pages are zeroed now and anyone's.
     pub fn scrubbed(&mut self, job: ScrubJob) {
+        let run = job.extent();
+        self.log.note(|| Entry::Scrubbed(run));
         self.pages.scrubbed(job);
         self.settle();
     }
 
     pub(super) fn quarantine(&mut self, slot: u32, now: Moment) {
+        self.quarantine_for(slot, self.config.quarantine_bound, now);
+    }
+
+    fn quarantine_for(&mut self, slot: u32, bound: std::time::Duration, now: Moment) {
         self.forget_request(slot);
-        let ends = now.saturating_add(self.config.quarantine_bound);
+        let ends = now.saturating_add(bound);
         self.enter_state(slot, LeaseState::Quarantined, Some(ends));
     }
 

@@ -66,6 +66,19 @@ impl LeaseId {
         if serial >> Self::PART_BITS == 0 { Some(Self { epoch: epoch.0, serial }) } else { None }
     }
 
+    /// The epoch it was granted in, and its number within that.
+    pub(crate) const fn parts(self) -> (u64, u64) {
+        (self.epoch, self.serial)
+    }
+
+    /// The name of these parts; `None` where one of them is out of range.
+    pub(crate) const fn of_parts(epoch: u64, serial: u64) -> Option<Self> {
+        match Epoch::new(epoch) {
+            Some(epoch) => Self::new(epoch, serial),
+            None => None,
+        }
+    }
+
     /// As a bare number, in order of grant.
     pub fn get(self) -> u128 {
         u128::from(self.epoch) << Self::PART_BITS | u128::from(self.serial)

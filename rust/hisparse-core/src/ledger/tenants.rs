@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::pools::{Amounts, Pool};
 use crate::env::Entropy;
+use crate::journal::KeptTenant;
 use crate::limits::MAX_TENANTS;
 use crate::pages::TenantIndex;
 use crate::pages::seeded::Seeded;
@@ -115,6 +116,17 @@ impl Tenants {
         };
         self.by_name.insert(name, index);
         Some(index)
+    }
+
+    /// The tenants in the order of their numbers, as a journal remembers them.
+    pub(super) fn kept(&self) -> Vec<KeptTenant> {
+        let kept = |tenant: &Tenant| KeptTenant { name: tenant.name.as_ref().to_owned(), salt: tenant.salt };
+        self.list.iter().map(kept).collect()
+    }
+
+    /// The next tenant that a journal remembers; `false` where its name is taken.
+    pub(super) fn restore(&mut self, name: &str, salt: TenantSalt) -> bool {
+        self.find(name).is_none() && self.intern(name, salt, |_| false).is_some()
     }
 
     /// Sets the bounds of a tenant. The caller has checked that all floors together fit the node.

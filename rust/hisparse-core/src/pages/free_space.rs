@@ -32,14 +32,19 @@ pub(super) struct FreeSpace {
 impl FreeSpace {
     /// A pool whose every page is free and clean.
     pub(super) fn new(pages: u32) -> Self {
-        let mut space = Self {
+        let mut space = Self::full(pages);
+        space.free(Extent::new(0, pages), CLEAN);
+        space
+    }
+
+    /// A pool of which no page is free.
+    pub(super) fn full(pages: u32) -> Self {
+        Self {
             links: vec![PageEntry::default(); pages as usize],
             starts: Starts::new(pages),
             bins: vec![Bins::new()],
             pages: 0,
-        };
-        space.free(Extent::new(0, pages), CLEAN);
-        space
+        }
     }
 
     /// Free pages of all kinds.

@@ -22,6 +22,7 @@ use super::extent::{Extent, Extents};
 use super::free_space::{CLEAN, FreeSpace, Kind};
 use super::prefix::{PageHash, PrefixIndex, TenantIndex};
 use crate::env::Entropy;
+use crate::journal::{Image, Seals};
 use crate::limits::{MAX_CHILLED_FOR_A_RUN, STOCK_SHARE};
 
 /// Whether pages are zeroed before another tenant gets them.
@@ -75,6 +76,17 @@ impl ScrubJob {
     const fn finish(self) -> Extent {
         self.extent
     }
+}
+
+/// What a journal remembers of a pool's pages.
+#[derive(Debug)]
+pub(crate) struct KeptPages {
+    /// Whose bytes each page holds.
+    pub(crate) kinds: Vec<Kind>,
+    /// Pages that are neither free nor sealed: in a lease's hands, or being zeroed.
+    pub(crate) elsewhere: Vec<bool>,
+    /// Sealed pages.
+    pub(crate) seals: Seals,
 }
 
 /// A pool's pages. See the [module's picture](self).
@@ -301,12 +313,12 @@ impl PagePool {
         }
     }
 
-    /// Moves up to `pages` unheld pages of other tenants into scrubbing, free ones before cached ones. Returns how
-    /// many.
-    pub(crate) fn start_scrub(&mut self, tenant: TenantIndex, pages: u64) -> u64 {
+    /// Moves up to `pages` unheld pages of other tenants into scrubbing, free ones before cached ones. Returns which.
+    pub(crate) fn start_scrub(&mut self, tenant: TenantIndex, pages: u64) -> Vec<Extent> {
         let kind = self.kind_of(tenant);
+        let mut runs = Vec::new();
         if self.isolation == Isolation::Shared {
-            return 0;
+            return runs;
         }
         let mut left = u32::try_from(pages).unwrap_or(u32::MAX).min(self.total);
         let wanted = left;
@@ -320,6 +332,7 @@ impl PagePool {
             };
             self.forget_cached(&Extents::from_iter([run]));
             left -= run.pages;
+            runs.push(run);
             match self.scrub_queue.back_mut() {
                 Some(last) if run.end() == last.start => *last = Extent::new(run.start, last.pages + run.pages),
                 Some(last) if last.end() == run.start => last.pages += run.pages,
@@ -327,7 +340,46 @@ impl PagePool {
             }
         }
         self.scrubbing += u64::from(wanted - left);
-        u64::from(wanted - left)
+        runs
+    }
+
+    /// Fills a new pool with what a journal remembers; the ledger has checked that every page is in one state.
+    /// A page that is sealed under another one's hash, where there is one: the pool is then of no use.
+    pub(crate) fn restore(&mut self, image: &Image, private: u64) -> Option<u32> {
+        self.free = FreeSpace::full(self.total);
+        for (run, kind) in image.free_runs() {
+            self.free.free(run, kind);
+        }
+        let mut seals: Vec<_> = image.seals.iter().collect();
+        seals.sort_unstable_by_key(|(page, seal)| (seal.turn, *page));
+        self.prefix.expect(seals.len());
+        let mut alike = None;
+        for (page, seal) in seals {
+            if !self.prefix.restore(page, self.kind_of(seal.tenant), seal) {
+                alike = Some(page);
+            }
+        }
+        self.scrub_queue = image.scrub_runs().collect();
+        self.scrubbing = self.scrub_queue.iter().map(|run| u64::from(run.pages)).sum();
+        self.private = private;
+        alike
+    }
+
+    /// What a journal remembers of the pages, but for those that leases have for themselves.
+    pub(crate) fn kept(&self) -> KeptPages {
+        let mut kinds = vec![CLEAN; self.total as usize];
+        let mut elsewhere = vec![true; self.total as usize];
+        for (run, kind) in self.free_extents() {
+            kinds[run.start as usize..run.end() as usize].fill(kind);
+            elsewhere[run.start as usize..run.end() as usize].fill(false);
+        }
+        let mut seals = Seals::new(self.total as usize);
+        for (page, seal) in self.prefix.kept() {
+            kinds[page as usize] = self.kind_of(seal.tenant);
+            elsewhere[page as usize] = false;
+            seals.insert(page, seal);
+        }
+        KeptPages { kinds, elsewhere, seals }
     }
 
     /// The next pages to zero, at most `most` of them.
@@ -348,7 +400,7 @@ impl PagePool {
         self.scrubbing -= u64::from(extent.pages);
     }
 
-    const fn kind_of(&self, tenant: TenantIndex) -> Kind {
+    pub(crate) const fn kind_of(&self, tenant: TenantIndex) -> Kind {
         match self.isolation {
             Isolation::Scrub => tenant + 1,
             Isolation::Shared => CLEAN,

@@ -20,6 +20,7 @@ use hashbrown::HashTable;
 use super::free_space::Kind;
 use super::seeded::Seeded;
 use crate::env::Entropy;
+use crate::journal::KeptSeal;
 use crate::limits::PAGE_HASH_BYTES;
 
 /// Keyed content hash of one full page and all pages before it.
@@ -134,6 +135,35 @@ impl PrefixIndex {
         self.seal_of_page[page as usize] = at + 1;
         self.held += 1;
         true
+    }
+
+    /// Seals a page as a journal remembers it; those that nobody holds come in the order in which they were let go.
+    /// `false` where another page is sealed under its hash.
+    pub(super) fn restore(&mut self, page: u32, kind: Kind, kept: &KeptSeal) -> bool {
+        if !self.seal(page, kept.tenant, kind, &kept.hash) {
+            return false;
+        }
+        let at = self.seal_of_page[page as usize] - 1;
+        self.seals[at as usize].holders = kept.holders.max(1);
+        if kept.holders == 0 {
+            self.let_go(page);
+        }
+        true
+    }
+
+    /// Makes room for so many seals at once.
+    pub(super) fn expect(&mut self, seals: usize) {
+        self.seals.reserve(seals);
+        let Self { seals: listed, table, hasher, .. } = self;
+        table.reserve(seals, |at| key_of(hasher, listed[*at as usize].tenant, &listed[*at as usize].hash));
+    }
+
+    /// Every sealed page as a journal remembers it.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (u32, KeptSeal)> + '_ {
+        self.table.iter().map(|at| {
+            let Seal { hash, page, holders, turn, tenant, .. } = self.seals[*at as usize];
+            (page, KeptSeal { tenant, hash, holders, turn: if holders > 0 { 0 } else { turn } })
+        })
     }
 
     /// One more lease holds a sealed page. `true` if it was cold: it must leave the free space.

@@ -11,9 +11,15 @@ pub(crate) struct Seeded(DefaultHasher);
 
 impl Seeded {
     pub(crate) fn new(entropy: &mut dyn Entropy) -> Self {
+        Self::of_key([entropy.next_u64(), entropy.next_u64()])
+    }
+
+    /// The hasher of this secret.
+    pub(crate) fn of_key(key: [u64; 2]) -> Self {
         let mut hasher = DefaultHasher::new();
-        hasher.write_u64(entropy.next_u64());
-        hasher.write_u64(entropy.next_u64());
+        for word in key {
+            hasher.write_u64(word);
+        }
         Self(hasher)
     }
 }

@@ -1,0 +1,396 @@
+//! What a record says.
+//!
+//! ```text
+//!  kind, 1 byte │ fields, numbers of 1 to 10 bytes
+//! ```
+//! Times are lengths of time: a clock that counts from its process's start means nothing to the next one.
+
+use std::time::Duration;
+
+use super::bytes::{Take, Unreadable, put_extents, put_number, put_text};
+use crate::ledger::{Holder, LeaseId, LeaseState, NodeCapacity, SessionId, TenantSalt, WindowCapacity};
+use crate::pages::{Extent, Extents, Isolation, PageHash};
+use crate::units::{Pages, Rows, Tokens};
+
+/// What a ledger draws once and must not draw anew: it knows repeated requests and tenants' salts by them.
+pub type NodeKey = [u64; 4];
+
+/// A lease with everything that is remembered of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptLease {
+    /// Its name.
+    pub id: LeaseId,
+    /// Number of its tenant.
+    pub tenant: u16,
+    /// What the caller called the request.
+    pub request_id: String,
+    /// Digest of the request's parameters.
+    pub digest: u64,
+    /// Priority of its request.
+    pub priority: i32,
+    /// Where it stands.
+    pub state: LeaseState,
+    /// Who keeps it.
+    pub holder: Option<Holder>,
+    /// Its life without a word from the holder.
+    pub ttl: Duration,
+    /// Its whole length.
+    pub tokens: Tokens,
+    /// Pages from its first on that are durable.
+    pub durable: u32,
+    /// Whether any of its own pages is sealed, or was.
+    pub published: bool,
+    /// Pages that it shares.
+    pub shared: Extents,
+    /// Pages that it has for itself.
+    pub own: Extents,
+}
+
+/// One change, or one part of a whole state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// What everything after it is about. The first entry of a journal.
+    Node {
+        /// What the node holds.
+        capacity: NodeCapacity,
+        /// Whether pages are zeroed between tenants.
+        isolation: Isolation,
+        /// What was drawn once.
+        key: NodeKey,
+    },
+    /// A tenant has this number from now on.
+    Tenant {
+        /// Its number.
+        index: u16,
+        /// Its name.
+        name: String,
+        /// What its pages are hashed with.
+        salt: TenantSalt,
+    },
+    /// Pages were left by a tenant (its number + 1), or are clean (0). In a whole state only.
+    Left {
+        /// Which.
+        run: Extent,
+        /// By whom.
+        kind: u16,
+    },
+    /// A page is sealed, by nobody's lease so far; of those that nobody holds the oldest comes first. In a whole state
+    /// only.
+    Cached {
+        /// Whose prefix it is.
+        tenant: u16,
+        /// Which page.
+        page: u32,
+        /// Under which hash.
+        hash: PageHash,
+    },
+    /// A lease was granted.
+    Granted(Box<KeptLease>),
+    /// A lease grew.
+    Extended {
+        /// Which.
+        id: LeaseId,
+        /// To this length.
+        tokens: Tokens,
+        /// By these pages.
+        added: Extents,
+    },
+    /// A lease is in another state, in other hands, or lives longer.
+    Stands {
+        /// Which.
+        id: LeaseId,
+        /// Its state.
+        state: LeaseState,
+        /// Who keeps it.
+        holder: Option<Holder>,
+        /// Its life without a word from the holder.
+        ttl: Duration,
+    },
+    /// Own pages of a lease were sealed.
+    Sealed {
+        /// Which lease.
+        id: LeaseId,
+        /// Each page with its hash.
+        pages: Vec<(u32, PageHash)>,
+    },
+    /// So many pages of a lease are durable.
+    Durable {
+        /// Which lease.
+        id: LeaseId,
+        /// Pages from its first on.
+        pages: u32,
+    },
+    /// A lease ended and its pages are free.
+    Ended {
+        /// Which.
+        id: LeaseId,
+    },
+    /// Free pages began to be zeroed.
+    Scrubbing(Extent),
+    /// They are clean.
+    Scrubbed(Extent),
+    /// Something of the service's, in its own words.
+    Note(Vec<u8>),
+}
+
+impl Entry {
+    /// Appends the record's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Node { capacity, isolation, key } => put_node(out, capacity, *isolation, key),
+            Self::Tenant { index, name, salt } => {
+                out.push(2);
+                put_number(out, (*index).into());
+                put_text(out, name);
+                put_words(out, salt);
+            }
+            Self::Left { run, kind } => {
+                put_run(out, 3, *run);
+                put_number(out, (*kind).into());
+            }
+            Self::Cached { tenant, page, hash } => {
+                out.push(4);
+                put_number(out, (*tenant).into());
+                put_number(out, (*page).into());
+                out.extend_from_slice(hash);
+            }
+            Self::Granted(lease) => put_lease(out, lease),
+            Self::Extended { id, tokens, added } => {
+                put_id(out, 6, *id);
+                put_number(out, tokens.get());
+                put_extents(out, added);
+            }
+            Self::Stands { id, state, holder, ttl } => {
+                put_id(out, 7, *id);
+                put_standing(out, *state, *holder, *ttl);
+            }
+            Self::Sealed { id, pages } => {
+                put_id(out, 8, *id);
+                put_number(out, pages.len() as u64);
+                for (page, hash) in pages {
+                    put_number(out, (*page).into());
+                    out.extend_from_slice(hash);
+                }
+            }
+            Self::Durable { id, pages } => {
+                put_id(out, 9, *id);
+                put_number(out, (*pages).into());
+            }
+            Self::Ended { id } => put_id(out, 10, *id),
+            Self::Scrubbing(run) => put_run(out, 11, *run),
+            Self::Scrubbed(run) => put_run(out, 12, *run),
+            Self::Note(words) => {
+                out.push(13);
+                out.extend_from_slice(words);
+            }
+        }
+    }
+
+    /// Reads a record from bytes that anything may have happened to.
+    ///
+    /// # Errors
+    /// What is wrong with them, where they are none that [`Entry::encode`] writes.
+    pub fn decode(record: &[u8]) -> Result<Self, Unreadable> {
+        let mut take = Take(record);
+        let entry = match take.byte()? {
+            1 => take_node(&mut take)?,
+            2 => {
+                let (index, name) = (take.small()?, take.text()?.to_owned());
+                Self::Tenant { index, name, salt: take_words(&mut take)? }
+            }
+            3 => Self::Left { run: take_run(&mut take)?, kind: take.small()? },
+            4 => Self::Cached { tenant: take.small()?, page: take.small()?, hash: take.array()? },
+            5 => Self::Granted(Box::new(take_lease(&mut take)?)),
+            6 => {
+                let id = take_id(&mut take)?;
+                Self::Extended { id, tokens: Tokens::new(take.number()?), added: take.extents()? }
+            }
+            7 => {
+                let id = take_id(&mut take)?;
+                let (state, holder, ttl) = take_standing(&mut take)?;
+                Self::Stands { id, state, holder, ttl }
+            }
+            8 => {
+                let id = take_id(&mut take)?;
+                let count: u32 = take.small()?;
+                // Nothing is set aside for a count that the bytes do not bear out.
+                let pages =
+                    (0..count).map(|_| Ok((take.small()?, take.array()?))).collect::<Result<_, Unreadable>>()?;
+                Self::Sealed { id, pages }
+            }
+            9 => Self::Durable { id: take_id(&mut take)?, pages: take.small()? },
+            10 => Self::Ended { id: take_id(&mut take)? },
+            11 => Self::Scrubbing(take_run(&mut take)?),
+            12 => Self::Scrubbed(take_run(&mut take)?),
+            13 => return Ok(Self::Note(take.0.to_vec())),
+            _ => return Err(Unreadable("its kind is not known; a later version may have written it")),
+        };
+        take.end()?;
+        Ok(entry)
+    }
+}
+
+fn put_run(out: &mut Vec<u8>, kind: u8, run: Extent) {
+    out.push(kind);
+    put_number(out, run.start.into());
+    put_number(out, run.pages.into());
+}
+
+fn take_run(take: &mut Take<'_>) -> Result<Extent, Unreadable> {
+    let (start, pages): (u32, u32) = (take.small()?, take.small()?);
+    if pages == 0 || start.checked_add(pages).is_none() {
+        return Err(Unreadable("a run of pages is empty or without an end"));
+    }
+    Ok(Extent::new(start, pages))
+}
+
+fn put_id(out: &mut Vec<u8>, kind: u8, id: LeaseId) {
+    out.push(kind);
+    let (epoch, serial) = id.parts();
+    put_number(out, epoch);
+    put_number(out, serial);
+}
+
+fn take_id(take: &mut Take<'_>) -> Result<LeaseId, Unreadable> {
+    let (epoch, serial) = (take.number()?, take.number()?);
+    LeaseId::of_parts(epoch, serial).ok_or(Unreadable("a lease has no possible name"))
+}
+
+fn put_words(out: &mut Vec<u8>, words: &[u64]) {
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+fn take_words<const N: usize>(take: &mut Take<'_>) -> Result<[u64; N], Unreadable> {
+    let mut words = [0; N];
+    for word in &mut words {
+        *word = take.word()?;
+    }
+    Ok(words)
+}
+
+fn put_node(out: &mut Vec<u8>, capacity: &NodeCapacity, isolation: Isolation, key: &NodeKey) {
+    out.push(1);
+    out.push(u8::from(isolation == Isolation::Shared));
+    put_words(out, key);
+    let window = capacity.window.map_or((0, 0), |window| (window.total.get(), window.per_request.get()));
+    for number in [
+        capacity.host_pages.get(),
+        capacity.seats,
+        capacity.indexer_tokens.get(),
+        capacity.request_slots,
+        capacity.page_tokens,
+        capacity.hot_rows.get(),
+        capacity.max_request_tokens.get(),
+        u64::from(capacity.window.is_some()),
+        window.0,
+        window.1,
+    ] {
+        put_number(out, number);
+    }
+}
+
+fn take_node(take: &mut Take<'_>) -> Result<Entry, Unreadable> {
+    let isolation = if take_flag(take)? { Isolation::Shared } else { Isolation::Scrub };
+    let key = take_words(take)?;
+    let mut capacity = NodeCapacity {
+        host_pages: Pages::new(take.number()?),
+        seats: take.number()?,
+        indexer_tokens: Tokens::new(take.number()?),
+        request_slots: take.number()?,
+        window: None,
+        page_tokens: take.number()?,
+        hot_rows: Rows::new(take.number()?),
+        max_request_tokens: Tokens::new(take.number()?),
+    };
+    let has_window = take_flag(take)?;
+    let window = WindowCapacity { total: Tokens::new(take.number()?), per_request: Tokens::new(take.number()?) };
+    if has_window {
+        capacity.window = Some(window);
+    } else if window.total > Tokens::ZERO || window.per_request > Tokens::ZERO {
+        return Err(Unreadable("a window is there and is not"));
+    }
+    Ok(Entry::Node { capacity, isolation, key })
+}
+
+fn take_flag(take: &mut Take<'_>) -> Result<bool, Unreadable> {
+    match take.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Unreadable("a choice is neither of the two")),
+    }
+}
+
+fn put_standing(out: &mut Vec<u8>, state: LeaseState, holder: Option<Holder>, ttl: Duration) {
+    out.push(match state {
+        LeaseState::Reserved => 0,
+        LeaseState::Committed => 1,
+        LeaseState::Quarantined => 2,
+        LeaseState::Released => 3,
+    });
+    let holder = match holder {
+        None => 0,
+        Some(Holder::Router) => 1,
+        // Sessions are counted from 1 and far from the end.
+        Some(Holder::Session(SessionId(number))) => number.saturating_add(2),
+    };
+    put_number(out, holder);
+    put_number(out, u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX));
+}
+
+fn take_standing(take: &mut Take<'_>) -> Result<(LeaseState, Option<Holder>, Duration), Unreadable> {
+    let state = match take.byte()? {
+        0 => LeaseState::Reserved,
+        1 => LeaseState::Committed,
+        2 => LeaseState::Quarantined,
+        // A released lease is not remembered.
+        _ => return Err(Unreadable("a lease is in no possible state")),
+    };
+    let holder = match take.number()? {
+        0 => None,
+        1 => Some(Holder::Router),
+        number => Some(Holder::Session(SessionId(number - 2))),
+    };
+    Ok((state, holder, Duration::from_micros(take.number()?)))
+}
+
+fn put_lease(out: &mut Vec<u8>, lease: &KeptLease) {
+    put_id(out, 5, lease.id);
+    put_number(out, lease.tenant.into());
+    put_text(out, &lease.request_id);
+    out.extend_from_slice(&lease.digest.to_le_bytes());
+    // Zig-zag: small on either side of zero.
+    put_number(out, u64::from((lease.priority.cast_unsigned() << 1) ^ (lease.priority >> 31).cast_unsigned()));
+    put_standing(out, lease.state, lease.holder, lease.ttl);
+    put_number(out, lease.tokens.get());
+    put_number(out, lease.durable.into());
+    out.push(u8::from(lease.published));
+    put_extents(out, &lease.shared);
+    put_extents(out, &lease.own);
+}
+
+fn take_lease(take: &mut Take<'_>) -> Result<KeptLease, Unreadable> {
+    let (id, tenant, request_id, digest) = (take_id(take)?, take.small()?, take.text()?.to_owned(), take.word()?);
+    let zigzag: u32 = take.small()?;
+    let priority = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
+    let (state, holder, ttl) = take_standing(take)?;
+    let (tokens, durable, published) = (Tokens::new(take.number()?), take.small()?, take_flag(take)?);
+    let (shared, own) = (take.extents()?, take.extents()?);
+    let lease = KeptLease {
+        id,
+        tenant,
+        request_id,
+        digest,
+        priority,
+        state,
+        holder,
+        ttl,
+        tokens,
+        durable,
+        published,
+        shared,
+        own,
+    };
+    Ok(lease)
+}

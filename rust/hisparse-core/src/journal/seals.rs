@@ -1,0 +1,51 @@
+//! Sealed pages by number: a list without holes, and where each page stands in it.
+
+use super::image::KeptSeal;
+
+/// At most one seal per page.
+#[derive(Clone, Debug)]
+pub(crate) struct Seals {
+    list: Vec<(u32, KeptSeal)>,
+    /// Place in the list + 1 of each page, zero where it is not sealed.
+    place: Vec<u32>,
+}
+
+impl Seals {
+    pub(crate) fn new(pages: usize) -> Self {
+        Self { list: Vec::new(), place: vec![0; pages] }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &KeptSeal)> {
+        self.list.iter().map(|(page, seal)| (*page, seal))
+    }
+
+    pub(crate) fn contains(&self, page: u32) -> bool {
+        self.at(page).is_some()
+    }
+
+    pub(super) fn get_mut(&mut self, page: u32) -> Option<&mut KeptSeal> {
+        let at = self.at(page)?;
+        Some(&mut self.list[at].1)
+    }
+
+    /// `false`, and nothing changes, where the page is sealed, or there is no such page.
+    pub(crate) fn insert(&mut self, page: u32, seal: KeptSeal) -> bool {
+        let Some(place) = self.place.get_mut(page as usize).filter(|place| **place == 0) else { return false };
+        self.list.push((page, seal));
+        *place = u32::try_from(self.list.len()).expect("there are no more seals than pages, and those fit u32");
+        true
+    }
+
+    pub(super) fn remove(&mut self, page: u32) {
+        let Some(at) = self.at(page) else { return };
+        self.list.swap_remove(at);
+        self.place[page as usize] = 0;
+        if let Some((moved, _)) = self.list.get(at) {
+            self.place[*moved as usize] = u32::try_from(at + 1).expect("it was this large before");
+        }
+    }
+
+    fn at(&self, page: u32) -> Option<usize> {
+        self.place.get(page as usize)?.checked_sub(1).map(|at| at as usize)
+    }
+}

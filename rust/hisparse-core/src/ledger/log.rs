@@ -1,0 +1,124 @@
+//! The ledger's changes as journal records, for whoever keeps them: see [`crate::journal`].
+//!
+//! ```text
+//!  transition ──► note(entry) ──► bytes in frames ──► take_log (by the owner, within the same decision)
+//! ```
+//! Off until asked for: a ledger that nobody keeps writes nothing down.
+
+use std::sync::Arc;
+
+use super::core::Ledger;
+use super::lease::LeaseId;
+use super::record::Record;
+use crate::journal::{Entry, Image, KeptLease, frame};
+use crate::pages::Extent;
+
+/// Records that wait to be taken.
+#[derive(Debug, Default)]
+pub(super) struct Log(Option<Vec<u8>>);
+
+impl Log {
+    /// Notes one change, where somebody keeps them.
+    pub(super) fn note(&mut self, entry: impl FnOnce() -> Entry) {
+        if let Some(bytes) = &mut self.0 {
+            frame(bytes, |out| entry().encode(out));
+        }
+    }
+}
+
+impl Ledger {
+    /// Begins to note changes: what [`Ledger::take_log`] yields from now on, appended to a journal of
+    /// [`Ledger::image`], restores this ledger.
+    pub fn keep_log(&mut self) {
+        self.log.0.get_or_insert_default();
+    }
+
+    /// Moves the records of all changes since it was last called to `journal`.
+    pub fn take_log(&mut self, journal: &mut Vec<u8>) {
+        if let Some(bytes) = &mut self.log.0 {
+            journal.append(bytes);
+        }
+    }
+
+    /// Everything that a restart must know, in time linear in the pool.
+    pub fn image(&self) -> Image {
+        let pages = self.pages.kept();
+        let leases = self.records().map(|record| (record.id, record.kept())).collect();
+        let (mut kinds, mut scrubbing) = (pages.kinds, pages.elsewhere);
+        for record in self.records() {
+            for extent in record.own.iter() {
+                kinds[extent.start as usize..extent.end() as usize].fill(self.pages.kind_of(record.tenant));
+                scrubbing[extent.start as usize..extent.end() as usize].fill(false);
+            }
+        }
+        let about = (self.config.capacity, self.config.isolation, self.key);
+        Image::of_parts(about, self.tenants.kept(), leases, pages.seals, (kinds, scrubbing))
+    }
+
+    pub(super) fn note_granted(&mut self, slot: u32) {
+        let lease = self.record(slot).kept();
+        self.log.note(|| Entry::Granted(Box::new(lease)));
+    }
+
+    pub(super) fn note_standing(&mut self, slot: u32) {
+        let record = self.record(slot);
+        let (id, state, holder, ttl) = (record.id, record.state, record.holder, record.ttl);
+        self.log.note(|| Entry::Stands { id, state, holder, ttl });
+    }
+
+    pub(super) fn note_ended(&mut self, id: LeaseId) {
+        self.log.note(|| Entry::Ended { id });
+    }
+
+    pub(super) fn note_scrubbing(&mut self, runs: &[Extent]) {
+        for run in runs {
+            self.log.note(|| Entry::Scrubbing(*run));
+        }
+    }
+}
+
+impl Record {
+    /// As a journal remembers it.
+    pub(super) fn kept(&self) -> KeptLease {
+        KeptLease {
+            id: self.id,
+            tenant: self.tenant,
+            request_id: self.request_id.as_ref().to_owned(),
+            digest: self.digest,
+            priority: self.priority,
+            state: self.state,
+            holder: self.holder,
+            ttl: self.ttl,
+            tokens: self.tokens,
+            durable: self.durable,
+            published: self.published,
+            shared: self.shared.clone(),
+            own: self.own.clone(),
+        }
+    }
+
+    /// As it was kept; what the books need is counted anew by the caller.
+    pub(super) fn of_kept(kept: &KeptLease, capacity: &super::NodeCapacity, sealed: u64) -> Self {
+        let demand = capacity.demand(kept.tokens);
+        let mut own_amounts = demand;
+        own_amounts[super::Pool::HostPages] = u64::from(kept.own.pages()).saturating_sub(sealed);
+        Self {
+            id: kept.id,
+            request_id: Arc::from(kept.request_id.as_str()),
+            digest: kept.digest,
+            tenant: kept.tenant,
+            priority: kept.priority,
+            state: kept.state,
+            holder: kept.holder,
+            ttl: kept.ttl,
+            ends: None,
+            tokens: kept.tokens,
+            demand,
+            own_amounts,
+            shared: kept.shared.clone(),
+            own: kept.own.clone(),
+            published: kept.published,
+            durable: kept.durable,
+        }
+    }
+}
