@@ -18,7 +18,7 @@ PYTHON_LAYERS = [
     {"errors"},
     {"_core", "_proto", "files"},
     {"planner", "doctor", "rpc"},
-    {"client", "aio", "config", "kernels"},
+    {"client", "aio", "config", "conformance", "kernels"},
     {"node", "replay"},
     {"engine"},
     {"_conformance"},

@@ -3,6 +3,7 @@
 ::
 
     0  done      2  invalid input or configuration      3  the service cannot be reached      4  the request is refused
+    5  `conformance`: the service breaks a rule
     1  a defect of this program      130  interrupted      141  nobody reads the output any more      143  told to stop
 """
 
@@ -42,6 +43,7 @@ COMMANDS = {
     "release": "Give a lease back.",
     "drain": "Grant nothing new.",
     "replay": "Play a trace: what a node takes of it, and what its device alone would.",
+    "conformance": "Say whether a service keeps the promises of the interface.",
     "models": "List the bundled model presets.",
     "doctor": "Say what this machine can do, and how to make it do more.",
     "completion": "Print the shell completion script.",

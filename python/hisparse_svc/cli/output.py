@@ -26,7 +26,12 @@ OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 def emit_json(document: Any) -> None:
     """Print one JSON document."""
-    emit_json_text(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+    emit_json_text(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """Give the text of one JSON document."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def emit_json_text(text: str) -> None:

@@ -92,7 +92,7 @@ impl BudgetService for Budget {
         let shown = models.iter().map(|model| proto::BudgetModel {
             name: model.name.clone(),
             family: word(&model.family),
-            layers: model.kv_layers(),
+            layers: model.count_layers(|_| true),
             indexer_layers: model.indexer_layers(),
             top_k: model.top_k,
             draft_layers: model.draft_layers,

@@ -1,0 +1,27 @@
+"""The cases, one file per method; importing this registers all of them, in this order."""
+
+from hisparse_svc.conformance.cases import (  # noqa: I001 - the order of a report
+    get_server_info as get_server_info,
+    health as health,
+    reflection as reflection,
+    get_capacity as get_capacity,
+    watch_capacity as watch_capacity,
+    admit as admit,
+    admit_input as admit_input,
+    admit_full as admit_full,
+    batch_admit as batch_admit,
+    commit as commit,
+    extend as extend,
+    renew as renew,
+    release as release,
+    get_lease as get_lease,
+    list_leases as list_leases,
+    get_budget as get_budget,
+    validate as validate,
+    list_models as list_models,
+    publish as publish,
+    reclaim as reclaim,
+    report_usage as report_usage,
+    dump as dump,
+    drain as drain,
+)

@@ -1,0 +1,7 @@
+"""Reclaim: a restarted engine takes its leases back. What it does for an engine, the engine's own tests show."""
+
+from __future__ import annotations
+
+from hisparse_svc.conformance.cases import engine_call
+
+engine_call.register(__name__, "Reclaim")

@@ -1,0 +1,148 @@
+"""Running cases against one service."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import grpc
+
+from hisparse_svc.conformance.case import CASES, Broken, Case, Skipped
+from hisparse_svc.conformance.report import Report, Result
+from hisparse_svc.conformance.server import Server
+from hisparse_svc.conformance.wire import Refused, Wire
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.refusals import Unreachable
+from hisparse_svc.rpc.target import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from hisparse_svc.rpc.target import Target
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to speak to a service beyond this machine.
+
+    Attributes:
+        ca: File with the certificates that vouch for the service; the system's where none is given.
+        cert: File with this caller's certificate chain.
+        key: File with its private key.
+        server_name: Name that the service's certificate must have, where it is not the target's host.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str = ""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Read the files."""
+        if (self.cert is None) is not (self.key is None):
+            raise InvalidInput([Problem("--tls-key", "missing", "goes with --tls-cert", "give both, or neither")])
+        ca, key, cert = (None if path is None else path.read_bytes() for path in (self.ca, self.key, self.cert))
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def chosen(only: Iterable[str]) -> list[Case]:
+    """Give the cases whose names match one of the patterns; all where there is none.
+
+    Raises:
+        InvalidInput: A pattern matches no case.
+    """
+    patterns = list(only)
+    for pattern in patterns:
+        if not fnmatch.filter(CASES, pattern):
+            remedy = "write a case's name, or a pattern such as `admit.*`; --list shows them"
+            raise InvalidInput([Problem("--only", f'"{pattern[:80]}"', "matches no case", remedy)])
+    return [
+        found for name, found in CASES.items() if not patterns or any(fnmatch.fnmatch(name, each) for each in patterns)
+    ]
+
+
+def run(
+    target: str | None = None,
+    *,
+    tls: Tls | None = None,
+    destructive: bool = False,
+    only: Iterable[str] = (),
+    told: Callable[[Result], None] | None = None,
+) -> Report:
+    """Run the suite against a service.
+
+    Args:
+        target: `unix:PATH` or `HOST:PORT`; by default `HISPARSE_TARGET`, else the socket that `serve` makes.
+        tls: Speak TLS, and how.
+        destructive: Also run what disturbs other callers: Drain.
+        only: Names or patterns (`admit.*`) of the cases to run; all where none is given.
+        told: Called with each result as it comes.
+
+    Returns:
+        What was found. The service holds nothing for this run any more.
+
+    Raises:
+        InvalidInput: A pattern or the target cannot be read.
+        Unreachable: Nothing answers there.
+    """
+    cases, where = chosen(only), resolve(target)
+    channel = _channel(where, tls)
+    try:
+        try:
+            server = Server(Wire(channel), destructive=destructive)
+        except Refused as refused:
+            raise Unreachable(f"no service to test at {where}: {refused}; start one, or name another target") from None
+        report = Report(str(where), epoch=server.epoch, started_at=datetime.now(UTC).isoformat(timespec="seconds"))
+        if server.info is not None:
+            report.version, report.model, report.backing = server.info.version, server.info.model, server.info.backing
+        begun = time.monotonic()
+        for each in cases:
+            report.results.append(_shown(each, server))
+            if told is not None:
+                told(report.results[-1])
+        report.seconds = round(time.monotonic() - begun, 3)
+        return report
+    finally:
+        channel.close()
+
+
+def _channel(where: Target, tls: Tls | None) -> grpc.Channel:
+    if tls is None:
+        return grpc.insecure_channel(where.address, options(where))
+    named = [("grpc.ssl_target_name_override", tls.server_name)] if tls.server_name else []
+    return grpc.secure_channel(where.address, tls.credentials(), [*options(where), *named])
+
+
+def _shown(case: Case, server: Server) -> Result:
+    begun = time.monotonic()
+    outcome, message = _outcome(case, server)
+    ms = round((time.monotonic() - begun) * 1000, 3)
+    return Result(case.name, case.rule, case.text, outcome, ms, message)
+
+
+def _outcome(case: Case, server: Server) -> tuple[str, str]:
+    found, message = "passed", ""
+    try:
+        missing = server.missing(case.needs)
+        if missing:
+            return "skipped", missing
+        case.show(server)
+    except Skipped as reason:
+        found, message = "skipped", str(reason)
+    except (Broken, Refused) as failure:
+        found, message = "failed", str(failure)
+    except Exception as failure:  # a defect of the case must not hide what the other cases find
+        found, message = "error", f"the case broke off: {type(failure).__name__}: {failure}"
+    try:
+        server.clean_up()
+        if "idle" in case.needs:
+            server.check_nothing_held()
+    except (Broken, Refused) as failure:
+        if found in ("passed", "skipped"):
+            found, message = "failed", str(failure)
+    return found, message
