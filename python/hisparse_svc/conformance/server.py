@@ -33,6 +33,8 @@ MOST_LEASES = 4_096
 """Leases that a case takes at most to fill a node."""
 SETTLE_S = 10.0
 """Longest wait for a node to finish what it does by itself, such as overwriting pages."""
+OVERWRITTEN = {"seconds": 5}
+"""Wait of a request whose pages may have been another tenant's: they are overwritten before they are granted."""
 HELD = ("reserved", "committed", "quarantined")
 
 
@@ -173,22 +175,32 @@ class Server:
         return {"request_id": secrets.token_hex(8), "tenant": self.tenant, "prompt_tokens": whole, **fields}
 
     def admit(self, pages: int = 1, **fields: Any) -> Any:
-        """Take a lease; give the whole answer.
+        """Take a lease; give the whole answer. Raises as `granted` does."""
+        asked = self.asked(pages, **fields)
+        return self.granted("Admit", [asked], **asked)
+
+    def batch(self, requests: Sequence[dict[str, Any]], **fields: Any) -> Any:
+        """Take leases for a batch of requests; give the whole answer. Raises as `granted` does."""
+        return self.granted("BatchAdmit", requests, requests=requests, **fields)
+
+    def granted(self, name: str, asked: Sequence[dict[str, Any]], **fields: Any) -> Any:
+        """Make a call that grants these requests.
 
         Raises:
-            Skipped: The node has no room for it.
+            Skipped: The node has no room for them.
             Broken: It has, by its own word, and refuses all the same.
         """
-        asked = self.asked(pages, **fields)
         try:
-            return self.call("Admit", **asked)
+            return self.call(name, **fields)
         except Refused as refused:
             if refused.reason != "POOL_BUSY":
                 raise
             laws.kept_by_refusal(refused)
-            most = self.capacity(tenant=asked["tenant"]).largest_grant_tokens
-            tokens = asked["prompt_tokens"] + asked.get("generated_tokens", 0) + asked.get("max_new_tokens", 0)
-            check(tokens > most, f"{tokens} tokens are refused, and {most} would be granted: {refused}")
+            counts = ("prompt_tokens", "generated_tokens", "max_new_tokens")
+            longest = max(sum(request.get(count, 0) for count in counts) for request in asked)
+            (fit,) = self.capacity(longest, tenant=asked[0]["tenant"]).fits
+            told = f"{len(asked)} x {longest} tokens are refused, and {fit.count} x would be granted: {refused}"
+            check(fit.count < len(asked), told)
             raise Skipped(f"the node has no room for this case: {refused.text}") from None
 
     def lease(self, pages: int = 1, **fields: Any) -> Lease:
@@ -198,7 +210,7 @@ class Server:
 
     def foreign_lease(self, **fields: Any) -> Lease:
         """Take a lease for the other tenant; pages that change tenant may have to be overwritten first."""
-        return self.lease(tenant=self.other_tenant, wait={"seconds": 5}, **fields)
+        return self.lease(tenant=self.other_tenant, wait=OVERWRITTEN, **fields)
 
     def named(self, lease: Lease, **more: Any) -> dict[str, Any]:
         """Give the fields by which Commit, Extend and Renew name a lease."""
@@ -230,7 +242,7 @@ class Server:
         """
         taken: list[Lease] = []
         while (most := self.capacity().largest_grant_tokens) and len(taken) < MOST_LEASES:
-            taken.append(self.lease(prompt_tokens=most))
+            taken.append(self.lease(prompt_tokens=most, wait=OVERWRITTEN))
         if len(taken) >= MOST_LEASES:
             raise Skipped(f"the node is not full after {MOST_LEASES} leases")
         return taken

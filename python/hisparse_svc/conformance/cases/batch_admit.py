@@ -20,7 +20,7 @@ def ids(server: Server) -> list[str]:
 def all_are_granted_in_their_order(server: Server) -> None:
     """One result per request, and the node after the last."""
     requests = [server.asked(pages=1 + turn) for turn in range(3)]
-    answer = server.call("BatchAdmit", requests=requests)
+    answer = server.batch(requests)
     got = [(result.lease.request_id, result.lease.pages) for result in answer.results]
     equal(got, [(request["request_id"], 1 + turn) for turn, request in enumerate(requests)], "leases in their order")
     equal(ids(server), [result.lease.id for result in answer.results], "leases of the tenant")
@@ -50,7 +50,7 @@ def a_batch_that_does_not_fit_leaves_the_pools_as_they_were(server: Server) -> N
 def partial_decides_on_each_by_itself(server: Server) -> None:
     """With `partial` a refusal stands in its place, as the call alone would give it, and the others are granted."""
     requests = [server.asked(), server.asked(prompt_tokens=server.max_request_tokens + 1), server.asked()]
-    results = server.call("BatchAdmit", requests=requests, partial=True).results
+    results = server.batch(requests, partial=True).results
     equal([result.WhichOneof("outcome") for result in results], ["lease", "refusal", "lease"], "outcomes")
     refusal = results[1].refusal
     equal((refusal.code, refusal.reason), (Code.FAILED_PRECONDITION.value[0], "NEVER_FITS"), "code and reason")
@@ -62,7 +62,7 @@ def partial_decides_on_each_by_itself(server: Server) -> None:
 def a_repeated_batch_grants_nothing_new(server: Server) -> None:
     """The same request ids give the same leases."""
     requests = [server.asked() for _ in range(3)]
-    first, again = (server.call("BatchAdmit", requests=requests).results for _ in range(2))
+    first, again = (server.batch(requests).results for _ in range(2))
     equal([result.lease.id for result in again], [result.lease.id for result in first], "leases")
     check(all(result.repeated_request for result in again), "repeated_request of every result")
     equal(len(ids(server)), 3, "leases held")
@@ -71,7 +71,7 @@ def a_repeated_batch_grants_nothing_new(server: Server) -> None:
 @case("idempotent")
 def one_name_twice_in_a_batch_is_one_lease(server: Server) -> None:
     """The second is a repetition of the first."""
-    results = server.call("BatchAdmit", requests=[server.asked(request_id="double")] * 2).results
+    results = server.batch([server.asked(request_id="double")] * 2).results
     equal(results[1].lease.id, results[0].lease.id, "lease of the second")
     equal([result.repeated_request for result in results], [False, True], "repeated_request")
 
@@ -80,7 +80,10 @@ def one_name_twice_in_a_batch_is_one_lease(server: Server) -> None:
 def everything_malformed_is_named_by_its_place(server: Server) -> None:
     """Two requests at fault are two violations, and nothing is decided."""
     wrong: list[dict[str, Any]] = [
-        server.asked(), server.asked(prompt_tokens=0), server.asked(priority=1000), server.asked(wait={"seconds": 1})
+        server.asked(),
+        server.asked(prompt_tokens=0),
+        server.asked(priority=1000),
+        server.asked(wait={"seconds": 1}),
     ]
     wanted = ("requests[1].prompt_tokens", "requests[2].priority", "requests[3].wait")
     server.invalid("BatchAdmit", *wanted, requests=wrong)
