@@ -31,7 +31,7 @@ Lease = types_pb2.Lease
 
 MOST_LEASES = 4_096
 """Leases that a case takes at most to fill a node."""
-SETTLE_S = 10.0
+SETTLE_S = 5.0
 """Longest wait for a node to finish what it does by itself, such as overwriting pages."""
 OVERWRITTEN = {"seconds": 5}
 """Wait of a request whose pages may have been another tenant's: they are overwritten before they are granted."""
@@ -190,18 +190,23 @@ class Server:
             Skipped: The node has no room for them.
             Broken: It has, by its own word, and refuses all the same.
         """
-        try:
-            return self.call(name, **fields)
-        except Refused as refused:
-            if refused.reason != "POOL_BUSY":
-                raise
-            laws.kept_by_refusal(refused)
-            counts = ("prompt_tokens", "generated_tokens", "max_new_tokens")
-            longest = max(sum(request.get(count, 0) for count in counts) for request in asked)
-            (fit,) = self.capacity(longest, tenant=asked[0]["tenant"]).fits
-            told = f"{len(asked)} x {longest} tokens are refused, and {fit.count} x would be granted: {refused}"
-            check(fit.count < len(asked), told)
-            raise Skipped(f"the node has no room for this case: {refused.text}") from None
+        counts = ("prompt_tokens", "generated_tokens", "max_new_tokens")
+        tokens = [sum(request.get(count, 0) for count in counts) for request in asked]
+        longest = max(*tokens, *(request.get("pages", 0) * self.page_tokens for request in asked))
+        end = time.monotonic() + SETTLE_S
+        while True:
+            try:
+                return self.call(name, **fields)
+            except Refused as refused:
+                if refused.reason != "POOL_BUSY":
+                    raise
+                laws.kept_by_refusal(refused)
+                (fit,) = self.capacity(longest).fits
+                if fit.count < len(asked):
+                    raise Skipped(f"the node has no room for this case: {refused.text}") from None
+                told = f"{len(asked)} x {longest} tokens are refused, and {fit.count} x would be granted: {refused}"
+                check(time.monotonic() < end, told)
+                time.sleep(0.02)  # pages that were another tenant's are being overwritten
 
     def lease(self, pages: int = 1, **fields: Any) -> Lease:
         """Take a lease."""

@@ -61,7 +61,8 @@ def a_grant_moves_from_free_to_reserved(server: Server) -> None:
 def pages_may_be_asked_for_instead(server: Server) -> None:
     """`pages` reserves so many, and the tokens that they hold."""
     lease = server.lease(pages=3)
-    by_pages = server.call("Admit", **server.asked(prompt_tokens=0) | {"pages": 3}).lease
+    asked = server.asked(prompt_tokens=0) | {"pages": 3}
+    by_pages = server.granted("Admit", [asked], **asked).lease
     equal((by_pages.pages, by_pages.tokens), (3, lease.tokens), "pages and tokens")
 
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from hisparse_svc.conformance.case import Skipped, case, check, equal
-from hisparse_svc.conformance.server import Code
+from hisparse_svc.conformance.server import OVERWRITTEN, Code
 
 if TYPE_CHECKING:
     from hisparse_svc.conformance.server import Server
@@ -76,7 +76,7 @@ def what_fits_is_what_is_granted(server: Server) -> None:
     else:
         raise Skipped(f"more than {MOST_COUNTED} requests of {length} tokens fit")
     for _ in range(fit.count):
-        server.lease(prompt_tokens=length)
+        server.call("Admit", **server.asked(prompt_tokens=length, wait=OVERWRITTEN))
     refused = server.refused("Admit", Code.RESOURCE_EXHAUSTED, "POOL_BUSY", **server.asked(prompt_tokens=length))
     equal(refused.pools, [fit.binding], f"pool that refuses request {fit.count + 1} of {length} tokens")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hisparse_svc._proto import types_pb2
 from hisparse_svc.conformance.case import case, equal
 from hisparse_svc.conformance.server import Code
 
@@ -22,7 +23,9 @@ def it_is_what_admit_gave(server: Server) -> None:
 def it_is_what_the_last_call_made_of_it(server: Server) -> None:
     """Commit and Extend show at once."""
     lease = server.lease(pages=1)
-    server.call("Commit", **server.named(lease))
+    committed = server.call("Commit", **server.named(lease)).lease
+    equal(committed.state, types_pb2.LEASE_STATE_COMMITTED, "state after Commit")
+    equal(server.call("GetLease", lease_id=lease.id, tenant=server.tenant).lease, committed, "the lease")
     grown = server.call("Extend", **server.named(lease), tokens=3 * server.page_tokens).lease
     equal(server.call("GetLease", lease_id=lease.id, tenant=server.tenant).lease, grown, "the lease")
 

@@ -1,0 +1,86 @@
+"""Our own service conforms, with and without memory, over a socket and a port; and the suite is a good guest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as Xml
+
+import pytest
+from hisparse_svc import conformance
+
+from tests.conftest import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.serve.conftest import Served
+
+FEWEST_CASES = 150
+
+
+def test_a_node_that_counts_pages_conforms(ledger_only: Served) -> None:
+    report = conformance.run(ledger_only.target, destructive=True)
+    assert report.failures() == {}
+    assert report.counts()["passed"] >= FEWEST_CASES
+
+
+def test_a_node_that_owns_its_pages_conforms(with_memory: Served) -> None:
+    report = conformance.run(with_memory.target, destructive=True)
+    assert report.failures() == {}
+    assert report.counts()["passed"] >= FEWEST_CASES
+
+
+def test_a_port_conforms(with_memory: Served) -> None:
+    with with_memory.client() as client:
+        port = next(address for address in client.server_info().addresses if address.startswith("127."))
+    report = conformance.run(port, only=["admit.*", "watch_capacity.a_watch_begins*", "reflection.*", "publish.*"])
+    assert report.failures() == {}
+
+
+def test_a_node_in_use_is_left_as_it_is(ledger_only: Served) -> None:
+    with ledger_only.client() as client, client.admit(prompt_tokens=64) as held:
+        held.commit()
+        before = client.get_capacity()
+        report = conformance.run(ledger_only.target)
+        assert report.failures() == {}
+        skipped = {result.name: result.message for result in report.results if result.outcome == "skipped"}
+        assert "admit_full.a_full_pool_is_busy" in skipped
+        assert "--destructive" in skipped["drain.nothing_new_is_granted"]
+        after = client.get_capacity()
+        assert after.pools == before.pools
+        assert [lease.id for lease in client.list_leases()] == [held.lease.id]
+
+
+def test_the_command_reports_as_json_and_junit(ledger_only: Served, tmp_path: Path) -> None:
+    files = ("--out", str(tmp_path / "r.json"), "--junit", str(tmp_path / "r.xml"))
+    told = run("conformance", ledger_only.target, "--only", "release.*", *files, "--json")
+    assert (told.code, told.err) == (0, "")
+    assert told.document["conforms"]
+    assert {case["outcome"] for case in told.document["cases"]} == {"passed"}
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8")) == told.document
+    suite = Xml.parse(tmp_path / "r.xml").getroot()  # noqa: S314 - written by us just now
+    assert suite.get("tests") == str(len(told.document["cases"]))
+    assert {case.get("classname") for case in suite} == {"hisparse.v1.release"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["unix:/nowhere/h.sock"], 3, "no service to test"),
+        (["unix:/nowhere/h.sock", "--only", "nothing.*"], 2, "matches no case"),
+        (["nowhere"], 2, "must be unix:PATH or HOST:PORT"),
+        (["127.0.0.1:1", "--tls-cert", "/nowhere"], 2, "goes with --tls-cert"),
+        (["127.0.0.1:1", "--tls-ca", "/nowhere"], 2, "/nowhere"),
+    ],
+)
+def test_what_cannot_be_run_is_said(arguments: list[str], code: int, word: str) -> None:
+    told = run("conformance", *arguments)
+    assert (told.code, word in told.err) == (code, True), told.err
+
+
+def test_cases_are_listed_with_what_they_show() -> None:
+    listed = run("conformance", "--list", "--json").document["cases"]
+    assert [case["name"] for case in listed] == list(conformance.CASES)
+    assert {case["rule"] for case in listed} == set(conformance.RULES)
+    assert "admit.the_same_request_is_granted_once" in run("conformance", "--list").out
