@@ -21,6 +21,7 @@ from hisparse_svc.rpc.refusals import (
     LeaseNotFound,
     NeverFits,
     NoAnswer,
+    NotAllowed,
     OtherTenant,
     Overloaded,
     PoolBusy,
@@ -33,6 +34,7 @@ from hisparse_svc.rpc.refusals import (
     Unreachable,
     Unsupported,
 )
+from hisparse_svc.rpc.tls import Tls
 from hisparse_svc.rpc.values import Admission, Capacity, Decision, Extent, Fit, Lease, LeaseState, Pool, Request
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ __all__ = [
     "NeverFits",
     "NoAnswer",
     "Node",
+    "NotAllowed",
     "OtherTenant",
     "Overloaded",
     "Plan",
@@ -72,6 +75,7 @@ __all__ = [
     "RequestIdReused",
     "ServerFault",
     "StaleEpoch",
+    "Tls",
     "Unreachable",
     "Unsupported",
     "Validation",

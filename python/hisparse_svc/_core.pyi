@@ -315,6 +315,8 @@ class Service:
     @property
     def warnings(self) -> list[str]: ...
     @property
+    def notices(self) -> list[str]: ...
+    @property
     def pool(self) -> dict[str, Any] | None: ...
     def made(self, timeout_s: float = ...) -> bool: ...
     @staticmethod
@@ -333,6 +335,10 @@ class Service:
         seats: int | None = None,
         max_requests: int | None = None,
         threads: int = ...,
+        access: str | None = None,
+        tls: tuple[str | PathLike[str], str | PathLike[str], str | PathLike[str]] | None = None,
+        limits: dict[str, int] | None = None,
+        log: bool = False,
         handle_signals: bool = False,
         stop_grace_s: float = ...,
     ) -> Service: ...

@@ -28,6 +28,7 @@ from hisparse_svc.rpc import calls, convert, retry, status, values
 from hisparse_svc.rpc.channel import options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
+from hisparse_svc.rpc.tls import resolve as resolve_tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from hisparse_svc.rpc.calls import Call
+    from hisparse_svc.rpc.tls import Tls
 
 Answer = TypeVar("Answer", bound="Message")
 Value = TypeVar("Value")
@@ -44,14 +46,24 @@ __all__ = ["Client", "HeldLease"]
 
 
 class Client:
-    """A connection to one service; make it inside the event loop that uses it."""
+    """A connection to one service; make it inside the event loop that uses it.
 
-    def __init__(self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S) -> None:
+    Arguments are those of `hisparse_svc.Client`.
+    """
+
+    def __init__(
+        self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S, tls: Tls | None = None
+    ) -> None:
         self.target = resolve(target)
+        certificates = resolve_tls(tls, self.target)
         self.timeout_s = calls.timeout(timeout_s)
         self._closed = False
         self._undoing: set[asyncio.Task[None]] = set()
-        self._channel = grpc.aio.insecure_channel(self.target.address, options(self.target))
+        if certificates is None:
+            self._channel = grpc.aio.insecure_channel(self.target.address, options(self.target))
+        else:
+            credentials = certificates.credentials()
+            self._channel = grpc.aio.secure_channel(self.target.address, credentials, options(self.target))
 
     async def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """As `hisparse_svc.Client.get_capacity`."""

@@ -21,6 +21,7 @@ from hisparse_svc.rpc import calls, convert, retry, status, values
 from hisparse_svc.rpc.channel import options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
+from hisparse_svc.rpc.tls import resolve as resolve_tls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from hisparse_svc.rpc.calls import Call
+    from hisparse_svc.rpc.tls import Tls
 
 Answer = TypeVar("Answer", bound="Message")
 Value = TypeVar("Value")
@@ -42,19 +44,29 @@ class Client:
     Args:
         target: `unix:PATH` or `HOST:PORT`; by default `HISPARSE_TARGET`, else the socket that `serve` makes.
         timeout_s: Deadline of every call, retries included; calls that wait get their wait besides.
+        tls: Certificates, for a service beyond this machine; by default what `HISPARSE_CA`, `HISPARSE_CERT` and
+            `HISPARSE_KEY` name.
 
     Raises:
-        InvalidInput: The target or the timeout cannot be read. A service that is not there shows at the first call.
+        InvalidInput: The target, the timeout or a certificate cannot be read. A service that is not there shows at
+            the first call.
 
     Every call raises a `HiSparseError` that says what to do: `InvalidInput`, `Unreachable`, or a kind of `Refused`.
     An `admit` or `batch_admit` that is interrupted (Ctrl-C) releases what its request ids stand for before it raises.
     """
 
-    def __init__(self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S) -> None:
+    def __init__(
+        self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S, tls: Tls | None = None
+    ) -> None:
         self.target = resolve(target)
+        certificates = resolve_tls(tls, self.target)
         self.timeout_s = calls.timeout(timeout_s)
         self._closed = False
-        self._channel = grpc.insecure_channel(self.target.address, options(self.target))
+        if certificates is None:
+            self._channel = grpc.insecure_channel(self.target.address, options(self.target))
+        else:
+            credentials = certificates.credentials()
+            self._channel = grpc.secure_channel(self.target.address, credentials, options(self.target))
 
     def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """Give the node as it is now, and how many requests of each length (in tokens) fit, for a tenant."""

@@ -23,15 +23,16 @@ from hisparse_svc import _core, files
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc.target import VARIABLE as TARGET_VARIABLE
 from hisparse_svc.rpc.target import default_socket
+from hisparse_svc.rpc.tls import VARIABLES as TLS_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PREFIX = "HISPARSE_"
 
-OTHERS = (f"{PREFIX}CONFIG", TARGET_VARIABLE, f"{PREFIX}CACHE_DIR", f"{PREFIX}SHARED")
-"""Variables of ours that are no settings: the file, where clients look, where compiled kernels are kept, and where the
-tests find their vectors."""
+OTHERS = (f"{PREFIX}CONFIG", TARGET_VARIABLE, *TLS_VARIABLES.values(), f"{PREFIX}CACHE_DIR", f"{PREFIX}SHARED")
+"""Variables of ours that are no settings: the file, where clients look and what they show, where compiled kernels are
+kept, and where the tests find their vectors."""
 
 SERVICE_LINKS = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(ADDR|PORT|PROTO))?)?")
 """What Kubernetes sets in a pod for a Service that happens to be called `hisparse`; none of it is meant for us."""
@@ -93,6 +94,12 @@ def _uids(field: str, given: Any) -> tuple[int, ...]:
     if not texts or not all(re.fullmatch(r"[0-9]{1,10}", text) and int(text) < (1 << 32) - 1 for text in texts):
         raise _bad(field, given, "must be user ids", "write numbers, several as 1000,1001")
     return tuple(int(text) for text in texts)
+
+
+def _entries(field: str, given: Any) -> str:
+    if isinstance(given, list) and given and all(isinstance(entry, str) for entry in given):
+        return ", ".join(given)
+    return _text(field, given)
 
 
 def _path(field: str, given: Any) -> Path:
@@ -165,7 +172,22 @@ class ServeConfig:
     socket: Path = _setting(
         _path, "PATH", "The Unix socket.  [$XDG_RUNTIME_DIR/hisparse/hisparse.sock]", default_socket
     )
-    listen: str | None = _setting(_address, "HOST:PORT", "Serve gRPC on this loopback address too.")
+    listen: str | None = _setting(
+        _address, "HOST:PORT", "Serve gRPC on this TCP address too; other than loopback only with certificates."
+    )
+    tls_cert: Path | None = _setting(_path, "FILE.pem", "The service's certificate for --listen, with its chain.")
+    tls_key: Path | None = _setting(_path, "FILE.pem", "The key of --tls-cert.")
+    tls_client_ca: Path | None = _setting(_path, "FILE.pem", "The authorities whose clients may connect to --listen.")
+    access: str | None = _setting(
+        _entries,
+        "WHO=ROLE…",
+        "Who may do what, and nobody else anything: uid:1001=router, gid:2000=engine, cert:NAME=admin, …@TENANT.",
+    )
+    admits_per_second: int | None = _setting(_whole, "N", "Most Admits per second; more are shed.  [no limit]")
+    max_connections: int | None = _setting(_whole, "N", "Most connections of gRPC.  [2048]")
+    max_connections_per_user: int | None = _setting(_whole, "N", "Most of one uid, certificate or address.  [1024]")
+    max_calls_per_peer: int | None = _setting(_whole, "N", "Most calls of one process at a time.  [1024]")
+    max_calls: int | None = _setting(_whole, "N", "Most calls at a time.  [8192]")
     http: str | None = _setting(
         _address, "HOST:PORT", "Where /healthz, /readyz and /metrics are; off for nowhere.", "127.0.0.1:7412"
     )
@@ -250,7 +272,7 @@ def _from_environment(variables: Mapping[str, str], problems: list[Problem]) -> 
         if variable in known:
             given[known[variable]] = (variable, variables[variable])
         elif not SERVICE_LINKS.fullmatch(variable.removeprefix(PREFIX)):
-            names = [*known, *OTHERS[:3]]
+            names = [*known, *OTHERS[:-1]]
             problems.append(
                 _unknown(variable, variables[variable], variable, names, str, kind="variable of this program")
             )

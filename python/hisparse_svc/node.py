@@ -128,6 +128,10 @@ class Node:
                 socket=settings.socket,
                 listen=settings.listen,
                 http=settings.http,
+                access=settings.access,
+                tls=_tls(settings),
+                limits=_limits(settings),
+                log=handle_signals,
                 handle_signals=handle_signals,
             )
         except InvalidInput as failure:
@@ -239,6 +243,26 @@ class _Scratch:
 def _remove_if_ours(folder: Path, owner: int) -> None:
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tls(settings: ServeConfig) -> tuple[Path, Path, Path] | None:
+    files = {"--tls-cert": settings.tls_cert, "--tls-key": settings.tls_key, "--tls-client-ca": settings.tls_client_ca}
+    given = [path for path in files.values() if path is not None]
+    if not given:
+        return None
+    missing = [flag for flag, path in files.items() if path is None]
+    if missing:
+        rule = "is missing: TLS needs a certificate, its key and the authorities of clients"
+        raise InvalidInput([Problem(flag, "missing", rule, "give all three") for flag in missing])
+    return given[0], given[1], given[2]
+
+
+LIMITS = ("max_connections", "max_connections_per_user", "max_calls_per_peer", "max_calls", "admits_per_second")
+
+
+def _limits(settings: ServeConfig) -> dict[str, int]:
+    chosen = {name: getattr(settings, name) for name in LIMITS}
+    return {name: value for name, value in chosen.items() if value is not None}
 
 
 def _as_flags(failure: InvalidInput) -> InvalidInput:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from hisparse_svc.cli import options, output
 from hisparse_svc.errors import InvalidInput, Problem
@@ -28,12 +31,31 @@ UNITS = {
 }
 
 
+CERTIFICATES = "hisparse_svc.certificates"
+"""Where a command's context keeps what its flags say of certificates."""
+
+
 def target(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--target` and `--timeout`."""
+    """Give a command `--target`, `--timeout`, and `--ca`, `--cert` and `--key`, which its context keeps."""
+
+    @functools.wraps(command)
+    def with_certificates(*args: Any, ca: str | None, cert: str | None, key: str | None, **kwargs: Any) -> Any:
+        click.get_current_context().meta[CERTIFICATES] = (ca, cert, key)
+        return command(*args, **kwargs)
+
     where = "unix:PATH or HOST:PORT.  [HISPARSE_TARGET, else the socket that `serve` makes]"
     timeout = options.flag("--timeout", "S", "Longest a call may take, in seconds.  [10]")
-    with_target: Callable[..., Any] = options.flag("--target", "TARGET", where)(timeout(command))
-    return with_target
+    flags = [
+        options.flag("--target", "TARGET", where),
+        timeout,
+        options.flag("--ca", "FILE.pem", "Authority of the service's certificate, over TLS.  [HISPARSE_CA]"),
+        options.flag("--cert", "FILE.pem", "Certificate to show the service.  [HISPARSE_CERT]"),
+        options.flag("--key", "FILE.pem", "Its key.  [HISPARSE_KEY]"),
+    ]
+    with_flags: Callable[..., Any] = with_certificates
+    for flag in reversed(flags):
+        with_flags = flag(with_flags)
+    return with_flags
 
 
 def connect(target: str | None, timeout: str | None) -> Client:
@@ -44,11 +66,12 @@ def connect(target: str | None, timeout: str | None) -> Client:
     """
     from hisparse_svc import config  # noqa: PLC0415 - as below
     from hisparse_svc.client import Client  # noqa: PLC0415 - grpc takes longer to import than other commands to run
-    from hisparse_svc.rpc import calls  # noqa: PLC0415 - as above
+    from hisparse_svc.rpc import calls, tls  # noqa: PLC0415 - as above
 
     config.check_environment()
     given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
-    return Client(target, timeout_s=calls.timeout(given, "--timeout"))
+    certificates = tls.of_flags(*click.get_current_context().meta[CERTIFICATES])
+    return Client(target, timeout_s=calls.timeout(given, "--timeout"), tls=certificates)
 
 
 def emit(message: Message) -> None:

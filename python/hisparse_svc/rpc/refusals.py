@@ -185,6 +185,17 @@ class OtherTenant(Refused):
     remedy = "name the tenant that the lease was granted to"
 
 
+class NotAllowed(Refused):
+    """The service's access list does not let this caller do that: another role is needed, or another tenant."""
+
+    remedy = "have the service's `--access` give this caller what the message names"
+
+    @property
+    def role(self) -> str:
+        """The role that is needed, several with ` or ` between them; empty where it is the tenant."""
+        return self.metadata.get("role", "")
+
+
 class DeadlineExceeded(Refused, TimeoutError):
     """The deadline passed before a decision; nothing was reserved."""
 
@@ -220,5 +231,7 @@ REASONS: dict[str, type[Refused]] = {
     "REQUEST_ID_REUSED": RequestIdReused,
     "DEADLINE": DeadlineExceeded,
     "OVERLOADED": Overloaded,
+    "WRONG_ROLE": NotAllowed,
+    "WRONG_TENANT": NotAllowed,
 }
 """The exception of each `google.rpc.ErrorInfo.reason`; a reason not here raises `Refused` itself."""

@@ -215,11 +215,84 @@ pub const MAX_RECEIVED_BYTES: usize = (1 << 21) + (1 << 18);
 /// Largest message sent, in bytes.
 pub const MAX_SENT_BYTES: usize = 1 << 20;
 
-/// Most calls of one connection at a time.
-pub const MAX_CALLS_PER_CONNECTION: u32 = 1_024;
+/// Most calls of one connection at a time: those of a peer, and some with head-room.
+pub const MAX_CALLS_PER_CONNECTION: u32 = 1_024 + 64;
 
-/// Most connections of all listeners of gRPC together.
+/// Most connections of all listeners of gRPC together, unless configured otherwise.
 pub const MAX_CONNECTIONS: usize = 2_048;
+
+/// Most connections of one user (a uid, a certificate, an address), unless configured otherwise.
+pub const MAX_CONNECTIONS_PER_USER: usize = 1_024;
+
+/// Most calls of one peer (a process, a certificate, an address) at a time, unless configured otherwise. As many again
+/// are kept for its calls that have head-room.
+pub const MAX_CALLS_PER_PEER: usize = 1_024;
+
+/// Most calls of all peers at a time: every waiter, every watch, and as many others besides.
+pub const MAX_CALLS: usize = 8_192;
+
+/// Places beyond [`MAX_CALLS`] for calls that have head-room: Release, Renew, Commit, health.
+pub const HEAD_ROOM_CALLS: usize = 1_024;
+
+/// Most calls of all peers at a time whose answers are long: `ListLeases`, `Dump`.
+pub const MAX_BULK_CALLS: usize = 32;
+
+/// Most of them of one peer.
+pub const MAX_BULK_CALLS_PER_PEER: usize = 4;
+
+/// Most calls that wait for one of the places above, …
+pub const MAX_QUEUED_CALLS: usize = 256;
+
+/// … and how long they do, before they are shed.
+pub const MAX_QUEUED_TIME: Duration = Duration::from_millis(50);
+
+/// No place became free for so long: calls are shed without a wait until one does.
+pub const FAIL_FAST_AFTER: Duration = Duration::from_secs(1);
+
+/// Highest rate of Admits that can be configured, in calls per second.
+pub const MAX_ADMITS_PER_SECOND: u32 = 1_000_000;
+
+/// Time an accepted connection has to become one: TLS handshake, and the first bytes of HTTP/2.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A silent connection is asked for a sign of life this often, …
+pub const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// … and has this long to give it.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time a peer has to take what was sent to it, before its connection is closed.
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Life of a TLS connection, so that a withdrawn certificate ends some time; a twentieth more or less, so that not all
+/// end at once.
+pub const MAX_TLS_CONNECTION_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// How long the calls of an aged connection may finish.
+pub const AGED_CONNECTION_GRACE: Duration = Duration::from_secs(30);
+
+/// Streams that a peer may reset before they were accepted: more is an attack (CVE-2023-44487).
+pub const MAX_PENDING_RESETS: usize = 20;
+
+/// Window of one stream in bytes: what edge proxies use.
+pub const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+
+/// Window of one connection in bytes: what edge proxies use.
+pub const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Largest header list of a call, in bytes.
+pub const MAX_HEADER_LIST_BYTES: u32 = 8 << 10;
+
+/// Most entries of an access list, and the most bytes of its text.
+pub const MAX_ACCESS_ENTRIES: usize = 1_024;
+/// See [`MAX_ACCESS_ENTRIES`].
+pub const MAX_ACCESS_BYTES: usize = 1 << 18;
+
+/// Largest PEM file of certificates or of a key, in bytes.
+pub const MAX_PEM_BYTES: u64 = 1 << 20;
+
+/// Different notices about peers that one process writes; after them, silence.
+pub const MAX_NOTICES: usize = 1_024;
 
 /// Most connections of the HTTP port; beyond them the oldest makes room.
 pub const MAX_HTTP_CONNECTIONS: usize = 64;

@@ -6,6 +6,7 @@
 //! ```
 //! So a Python thread that holds the GIL delays no answer. Start it after any fork.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use hisparse_core::limits::{SERVE_THREADS, STOP_GRACE};
 use hisparse_core::units::Bytes;
 use hisparse_mem::backing::Pages;
 use hisparse_mem::bind::Placement;
-use hisparse_serve::{Config, MemoryConfig, NodeConfig, Running, Server};
+use hisparse_serve::{Access, Config, MemoryConfig, NodeConfig, Running, ServeLimits, Server, TlsFiles};
 use pyo3::prelude::*;
 
 use crate::convert::serialised;
@@ -40,7 +41,8 @@ impl PyService {
     #[pyo3(signature = (
         plan, *, memory = None, pages = "auto", numa = "any", mlock = false, assume_memory_bytes = None,
         allow_uids = Vec::new(), socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
-        handle_signals = false, stop_grace_s = STOP_GRACE.as_secs_f64()
+        access = None, tls = None, limits = None, log = false, handle_signals = false,
+        stop_grace_s = STOP_GRACE.as_secs_f64()
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only in Python, where each has a name
     fn start(
@@ -58,6 +60,10 @@ impl PyService {
         seats: Option<u64>,
         max_requests: Option<u64>,
         threads: usize,
+        access: Option<&str>,
+        tls: Option<(PathBuf, PathBuf, PathBuf)>,
+        limits: Option<BTreeMap<String, u64>>,
+        log: bool,
         handle_signals: bool,
         stop_grace_s: f64,
     ) -> PyResult<Self> {
@@ -77,7 +83,23 @@ impl PyService {
             assume_memory: assume_memory_bytes.map(Bytes::new),
             ..MemoryConfig::new(layout.get().0.clone())
         });
-        let config = Config { socket, listen, http, threads, handle_signals, stop_grace, memory, ..Config::new(node) };
+        let access = access.map(Access::parse).transpose().or_invalid_input(py)?.unwrap_or_default();
+        let tls = tls.map(|(certificate, key, client_ca)| TlsFiles { certificate, key, client_ca });
+        let limits = self::limits(&limits.unwrap_or_default()).or_invalid_input(py)?;
+        let config = Config {
+            socket,
+            listen,
+            tls,
+            access,
+            limits,
+            log,
+            http,
+            threads,
+            handle_signals,
+            stop_grace,
+            memory,
+            ..Config::new(node)
+        };
         if handle_signals {
             leave_signals_to_rust(py)?;
         }
@@ -94,6 +116,12 @@ impl PyService {
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.0.warnings().to_vec()
+    }
+
+    /// What peers did that they should not, each once.
+    #[getter]
+    fn notices(&self) -> Vec<String> {
+        self.0.notices()
     }
 
     /// Whether it grants: false while it drains, stops or has found a fault.
@@ -145,6 +173,27 @@ impl PyService {
         let longest = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose().or_invalid_input(py)?;
         Ok(py.detach(|| self.0.wait(longest)))
     }
+}
+
+/// Limits by their names; those that are not given keep their defaults.
+fn limits(given: &BTreeMap<String, u64>) -> Result<ServeLimits, Problems> {
+    let mut limits = ServeLimits::default();
+    let mut problems = Problems::new();
+    for (name, value) in given {
+        let count = usize::try_from(*value).unwrap_or(usize::MAX);
+        match name.as_str() {
+            "max_connections" => limits.connections = count,
+            "max_connections_per_user" => limits.connections_per_user = count,
+            "max_calls_per_peer" => limits.calls_per_peer = count,
+            "max_calls" => limits.calls = count,
+            "admits_per_second" => limits.admits_per_second = Some(u32::try_from(*value).unwrap_or(u32::MAX)),
+            _ => {
+                let remedy = "see `hisparse-svc serve --help`";
+                problems.push(Problem::new(name, value, "is no limit of a service", remedy));
+            }
+        }
+    }
+    problems.into_result(limits)
 }
 
 fn seconds(field: &str, seconds: f64) -> Result<Duration, Problems> {

@@ -13,7 +13,7 @@ use crate::memory::Hosting;
 use crate::node::{Node, Standing};
 use crate::proto::admin_service_server::AdminService;
 use crate::wire::Reader;
-use crate::{proto, wire};
+use crate::{peer, proto, wire};
 
 /// Leases in one part of a dump.
 const PART_LEASES: usize = 500;
@@ -90,6 +90,7 @@ impl AdminService for Admin {
 
     async fn dump(&self, request: Request<proto::DumpRequest>) -> Result<Response<Self::DumpStream>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        peer::rights(&request)?.act_for_all()?;
         // One look, so that the parts fit together.
         let (capacity, leases) = self.node.decide(Some(deadline), |state, now| {
             (state.capacity(now, &self.node.clock), state.ledger.list(None, None, usize::MAX))

@@ -11,12 +11,13 @@ use tonic::{Request, Response, Status};
 use crate::error::Refusal;
 use crate::handover::{Handover, Parting};
 use crate::layers::deadline::call_time;
+use crate::layers::rate::Rate;
 use crate::load_report::{LoadReport, Readable};
 use crate::node::{Node, State};
 use crate::proto::admission_service_server::AdmissionService;
 use crate::proto::batch_admit_result::Outcome;
 use crate::wire::Reader;
-use crate::{proto, wire};
+use crate::{peer, proto, wire};
 
 /// The service.
 #[derive(Debug)]
@@ -62,10 +63,12 @@ impl Admission {
 impl AdmissionService for Admission {
     async fn admit(&self, request: Request<proto::AdmitRequest>) -> Result<Response<proto::AdmitResponse>, Status> {
         let call = call_time(&request);
+        let rights = peer::rights(&request)?;
         let readable = Readable::wanted(request.metadata());
         let message = request.into_inner();
         let validate_only = message.validate_only;
-        let answer = match read_admit(message, self.node.config.capacity.page_tokens) {
+        let allowed = rights.act_for(&message.tenant);
+        let answer = match allowed.and_then(|()| read_admit(message, self.node.config.capacity.page_tokens)) {
             Ok((asked, _)) if validate_only => self.node.validate(&asked, call),
             Ok((asked, wait)) => self.node.admit(asked, wait, call).await,
             Err(refusal) => self.node.refuse_unread(refusal, call),
@@ -83,7 +86,9 @@ impl AdmissionService for Admission {
     async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<proto::CommitResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
         let session = self.session(&request);
+        let rights = peer::rights(&request)?;
         let message = request.into_inner();
+        rights.act_for(&message.tenant)?;
         let mut reader = Reader::default();
         let ttl = reader.duration("ttl", message.ttl);
         reader.finish(())?;
@@ -100,7 +105,9 @@ impl AdmissionService for Admission {
 
     async fn extend(&self, request: Request<proto::ExtendRequest>) -> Result<Response<proto::ExtendResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let rights = peer::rights(&request)?;
         let message = request.into_inner();
+        rights.act_for(&message.tenant)?;
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
             let extended = state.ledger.extend(id, Some(&message.tenant), epoch, message.tokens, now);
             extended.map_err(|refusal| state.refused(refusal, now, &self.node.clock))
@@ -110,7 +117,9 @@ impl AdmissionService for Admission {
 
     async fn renew(&self, request: Request<proto::RenewRequest>) -> Result<Response<proto::RenewResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let rights = peer::rights(&request)?;
         let message = request.into_inner();
+        rights.act_for(&message.tenant)?;
         let mut reader = Reader::default();
         let ttl = reader.duration("ttl", message.ttl);
         reader.finish(())?;
@@ -126,7 +135,9 @@ impl AdmissionService for Admission {
     ) -> Result<Response<proto::ReleaseResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
         let session = self.session(&request);
+        let rights = peer::rights(&request)?;
         let message = request.into_inner();
+        rights.act_for(&message.tenant)?;
         let name = released_name(&message)?;
         let tenant = message.tenant.as_str();
         let released = self.node.decide(Some(deadline), |state, now| {
@@ -150,7 +161,8 @@ impl AdmissionService for Admission {
         &self,
         request: Request<proto::BatchAdmitRequest>,
     ) -> Result<Response<proto::BatchAdmitResponse>, Status> {
-        let call = call_time(&request);
+        let (call, rights) = (call_time(&request), peer::rights(&request)?);
+        let rate = request.extensions().get::<Arc<Rate>>().cloned();
         let readable = Readable::wanted(request.metadata());
         let proto::BatchAdmitRequest { requests, partial } = request.into_inner();
         if requests.is_empty() || requests.len() as u64 > MAX_BATCH_REQUESTS {
@@ -167,12 +179,16 @@ impl AdmissionService for Admission {
                     reader.problem(&field, "set", "has no meaning in a batch", "leave it out, or call Admit");
                 }
             }
+            rights.act_for(&message.tenant)?;
             match read_admit(message, self.node.config.capacity.page_tokens) {
                 Ok((request, _)) => asked.push(request),
                 Err(refusal) => reader.refused(&format!("requests[{place}]"), refusal),
             }
         }
         reader.finish(())?;
+        if let Some(rate) = rate {
+            rate.charge(asked.len() as u64 - 1); // the layer has taken one
+        }
         let (answers, capacity) = if partial {
             self.node.admit_each(asked, call)?
         } else {
@@ -200,7 +216,9 @@ impl AdmissionService for Admission {
         request: Request<proto::GetLeaseRequest>,
     ) -> Result<Response<proto::GetLeaseResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let rights = peer::rights(&request)?;
         let message = request.into_inner();
+        rights.act_for(&message.tenant)?;
         let id = wire::lease_id(&message.lease_id)?;
         let found = self.node.decide(Some(deadline), |state, _| state.ledger.get(id, Some(&message.tenant)))?;
         let lease = found.map_err(Refusal::from)?;
@@ -212,6 +230,7 @@ impl AdmissionService for Admission {
         request: Request<proto::ListLeasesRequest>,
     ) -> Result<Response<proto::ListLeasesResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let rights = peer::rights(&request)?;
         let message = request.into_inner();
         let most = match message.page_size as usize {
             0 => LIST_PAGE_LEASES,
@@ -224,9 +243,21 @@ impl AdmissionService for Admission {
                 Refusal::field("page_token", format!("{token:.80}"), rule, "send `next_page_token`, or nothing")
             })?),
         };
-        let tenant = (!message.tenant.is_empty()).then_some(message.tenant.as_str());
+        let tenants: Option<Vec<&str>> = match message.tenant.as_str() {
+            "" => rights.tenants().map(|tenants| tenants.iter().map(String::as_str).collect()),
+            tenant => {
+                rights.act_for(tenant)?;
+                Some(vec![tenant])
+            }
+        };
         // One more than asked for tells whether there is a next page.
-        let mut leases = self.node.decide(Some(deadline), |state, _| state.ledger.list(tenant, after, most + 1))?;
+        let mut leases = self.node.decide(Some(deadline), |state, _| match &tenants {
+            None => state.ledger.list(None, after, most + 1),
+            Some(tenants) => {
+                tenants.iter().flat_map(|tenant| state.ledger.list(Some(tenant), after, most + 1)).collect()
+            }
+        })?;
+        leases.sort_unstable_by_key(|lease| lease.id); // in order of grant, over all tenants
         let more = leases.len() > most;
         leases.truncate(most);
         let last = leases.last().filter(|_| more).and_then(|lease| lease.id);

@@ -22,7 +22,7 @@ use crate::layers::deadline::call_time;
 use crate::node::{Node, WatchPlace};
 use crate::proto::capacity_service_server::CapacityService;
 use crate::proto::watch_capacity_response::Event;
-use crate::{proto, wire};
+use crate::{peer, proto, wire};
 
 /// Rest between two messages of one watch.
 const REST: Duration = Duration::from_millis(1_000 / MAX_WATCH_HZ as u64);
@@ -47,7 +47,11 @@ impl CapacityService for Capacity {
         request: Request<proto::GetCapacityRequest>,
     ) -> Result<Response<proto::GetCapacityResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
+        let rights = peer::rights(&request)?;
         let asked = request.into_inner();
+        if !asked.tenant.is_empty() {
+            rights.act_for(&asked.tenant)?;
+        }
         let (capacity, fits) = look(&self.node, &asked.tenant, &asked.lengths, Some(deadline))?;
         Ok(Response::new(proto::GetCapacityResponse {
             epoch: capacity.epoch,

@@ -8,6 +8,8 @@
 //! |---|---|---|
 //! | malformed, a bad field | `INVALID_ARGUMENT` | (none: `BadRequest` names the fields) |
 //! | another tenant's lease | `PERMISSION_DENIED` | (none) |
+//! | a call that needs another role | `PERMISSION_DENIED` | `WRONG_ROLE` |
+//! | a tenant that the caller is not to act for | `PERMISSION_DENIED` | `WRONG_TENANT` |
 //! | never fits | `FAILED_PRECONDITION` | `NEVER_FITS` |
 //! | stale epoch | `FAILED_PRECONDITION` | `STALE_EPOCH` |
 //! | busy | `RESOURCE_EXHAUSTED` | `POOL_BUSY` |
@@ -22,7 +24,9 @@
 //!
 //! Everything variable in a message is in the details as well, so that no caller parses text.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
@@ -33,6 +37,7 @@ use prost_types::Any;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
+use crate::access::Role;
 use crate::proto;
 use crate::wire::duration_to_proto;
 
@@ -62,6 +67,10 @@ pub(crate) enum Refusal {
     Stopping,
     /// The pool's bytes are not there yet, or not at all.
     NoPoolYet,
+    /// The caller has none of the roles that the call needs.
+    WrongRole { needed: &'static [Role] },
+    /// The caller is held to other tenants.
+    NotYourTenant { yours: Arc<BTreeSet<String>> },
     /// The caller has no session that writes.
     NotAttached,
     /// No session of that engine with that token has ended here.
@@ -106,7 +115,9 @@ impl Refusal {
             },
             Self::Invalid(_) => Code::InvalidArgument,
             Self::Overloaded { .. } | Self::Stopping | Self::NoPoolYet => Code::Unavailable,
-            Self::NotAttached | Self::NotPredecessor => Code::PermissionDenied,
+            Self::NotAttached | Self::NotPredecessor | Self::WrongRole { .. } | Self::NotYourTenant { .. } => {
+                Code::PermissionDenied
+            }
             Self::Deadline => Code::DeadlineExceeded,
             Self::Poisoned | Self::Failed(_) => Code::Internal,
         }
@@ -121,6 +132,8 @@ impl Refusal {
             Self::Stopping => "DRAINING",
             Self::NoPoolYet => "RECOVERING",
             Self::Deadline => "DEADLINE",
+            Self::WrongRole { .. } => "WRONG_ROLE",
+            Self::NotYourTenant { .. } => "WRONG_TENANT",
             Self::Invalid(_) | Self::Poisoned | Self::Failed(_) | Self::NotAttached | Self::NotPredecessor => "",
         }
     }
@@ -152,7 +165,8 @@ impl Refusal {
         }
     }
 
-    fn message(&self) -> String {
+    /// What it says to people.
+    pub(crate) fn message(&self) -> String {
         let text = match self {
             Self::OfBatch { place, cause } => {
                 format!("none of the batch is granted: requests[{place}]: {}", cause.message())
@@ -169,6 +183,12 @@ impl Refusal {
             Self::Deadline => "the deadline passed before a decision, and nothing was reserved".into(),
             Self::Stopping => "the server is stopping; use another node".into(),
             Self::NoPoolYet => "the host pool is still being made: try again when /readyz says so".into(),
+            Self::WrongRole { needed } => {
+                format!("this call needs the role {}: have the access list give it to this user", roles(needed))
+            }
+            Self::NotYourTenant { yours } => {
+                format!("this user may act for {} alone: name one of them", tenants(yours))
+            }
             Self::NotAttached => {
                 "only the process that attached as the engine's writer may call this: attach first, on this machine"
                     .into()
@@ -197,6 +217,8 @@ impl Refusal {
             Self::Overloaded { what, limit } => {
                 return vec![("what", (*what).to_owned()), ("limit", limit.to_string())];
             }
+            Self::WrongRole { needed } => return vec![("role", roles(needed))],
+            Self::NotYourTenant { yours } => return vec![("tenants", tenants(yours))],
             _ => return Vec::new(),
         };
         let mut metadata = match refusal {
@@ -256,6 +278,16 @@ impl From<ledger::Refusal> for Refusal {
     fn from(refusal: ledger::Refusal) -> Self {
         Self::Ledger(refusal)
     }
+}
+
+/// Roles in words.
+fn roles(needed: &[Role]) -> String {
+    needed.iter().map(|role| role.name()).collect::<Vec<_>>().join(" or ")
+}
+
+/// The first tenants of several.
+fn tenants(all: &BTreeSet<String>) -> String {
+    truncated(all.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", "), 256)
 }
 
 fn bad_request(problems: &Problems) -> pb::BadRequest {

@@ -165,6 +165,7 @@ mod tests {
         bytes.extend(message.encode_to_vec());
         let request = Request::post(format!("http://node/hisparse.v1.AdmissionService/{method}"))
             .header("content-type", "application/grpc")
+            .extension(crate::peer::somebody())
             .body(Body::new(http_body_util::Full::new(Bytes::from(bytes))))
             .unwrap();
         service.call(request).await.unwrap()

@@ -25,8 +25,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use crate::accept::Door;
 use crate::metrics;
-use crate::node::Node;
 
 /// Time a client has to send its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Serves as long as the runtime lives, through a drain and a stop.
-pub(crate) async fn serve(listener: TcpListener, node: Arc<Node>) {
+pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>) {
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_HTTP_CONNECTIONS);
     loop {
         match listener.accept().await {
@@ -49,7 +49,7 @@ pub(crate) async fn serve(listener: TcpListener, node: Arc<Node>) {
                 {
                     oldest.abort();
                 }
-                let served = tokio::time::timeout(CONNECTION_TIMEOUT, serve_connection(stream, Arc::clone(&node)));
+                let served = tokio::time::timeout(CONNECTION_TIMEOUT, serve_connection(stream, Arc::clone(&door)));
                 oldest_first.push_back(tokio::spawn(served).abort_handle());
             }
             Err(_) => tokio::time::sleep(ACCEPT_REST).await,
@@ -57,9 +57,9 @@ pub(crate) async fn serve(listener: TcpListener, node: Arc<Node>) {
     }
 }
 
-async fn serve_connection(stream: TcpStream, node: Arc<Node>) {
+async fn serve_connection(stream: TcpStream, door: Arc<Door>) {
     let service = service_fn(move |request| {
-        let answer = answer(&request, &node);
+        let answer = answer(&request, &door);
         async move { Ok::<_, Infallible>(answer) }
     });
     let mut server = http1::Builder::new();
@@ -68,7 +68,7 @@ async fn serve_connection(stream: TcpStream, node: Arc<Node>) {
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn answer(request: &Request<Incoming>, node: &Node) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, door: &Door) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -76,12 +76,12 @@ fn answer(request: &Request<Incoming>, node: &Node) -> Response<Full<Bytes>> {
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" => match node.not_ready() {
+        "/readyz" => match door.node.not_ready() {
             None => text(StatusCode::OK, "ok\n"),
             Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
         },
         "/metrics" => {
-            let mut page = text(StatusCode::OK, metrics::page(node));
+            let mut page = text(StatusCode::OK, metrics::page(door));
             page.headers_mut().insert(CONTENT_TYPE, PROMETHEUS);
             page
         }

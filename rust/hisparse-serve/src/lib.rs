@@ -1,8 +1,8 @@
 //! The control plane of a node: gRPC `hisparse.v1` in threads of its own.
 //!
 //! ```text
-//!  server ──► listen, accept ──► layers ──► services ──► node ──► hisparse_core::ledger
-//!    │                                        │           │
+//!  server ──► listen ──► accept ──► connection ──► layers ──► services ──► node ──► hisparse_core::ledger
+//!    │          tls       access, peer                          │           │
 //!    ├─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
 //!    └─ memory ──► hisparse_mem (the pool's bytes, its attach socket) ──► sessions ──► node
 //!  codec: bytes and messages    error: the one place where a refusal becomes a status    env: the one place that reads the clock
@@ -10,12 +10,14 @@
 //! No Python in here, and no lock that is held while waiting: see [`node`].
 
 mod accept;
+mod access;
 mod admin;
 mod admission;
 mod admit;
 mod budget;
 mod capacity;
 mod codec;
+mod connection;
 mod engine;
 mod env;
 mod epoch;
@@ -28,14 +30,20 @@ mod load_report;
 mod memory;
 mod metrics;
 mod node;
+mod notices;
 mod pace;
+mod peer;
 pub mod proto;
 mod server;
 mod services;
 mod sessions;
 mod shutdown;
+mod tls;
 mod wire;
 
+pub use access::{Access, Role};
+pub use layers::ServeLimits;
 pub use memory::{MemoryConfig, attach_beside};
 pub use node::NodeConfig;
 pub use server::{Config, Running, Server};
+pub use tls::TlsFiles;

@@ -3,7 +3,7 @@
 //! ```text
 //!  unix   lock folder ─► who answers there? ─ nobody, stale ─► unlink ─► bind ─► chmod 0660 ─► listen ─► unlock folder
 //!                              └─ somebody ─► refused
-//!  tcp    loopback only: what is not loopback needs mTLS
+//!  tcp    loopback in plain; any address with TLS
 //! ```
 //! The folder's lock (`flock`, held for a few system calls) keeps two starting servers from both finding a stale
 //! socket and unlinking each other's fresh one. The mode is set before `listen`, so there is no moment at which a
@@ -128,18 +128,19 @@ fn clear_stale(path: &Path) -> Result<(), Problems> {
     }
 }
 
-/// Listens for gRPC at `address` (`127.0.0.1:7411`, `[::1]:0`, `localhost:7411`), which must be loopback.
+/// Listens for gRPC at `address` (`127.0.0.1:7411`, `[::1]:0`, `localhost:7411`), which must be loopback unless it speaks
+/// TLS.
 ///
 /// # Errors
-/// The address is malformed, not loopback, or in use.
-pub(crate) fn bind_loopback(address: &str) -> Result<TcpListener, Problems> {
+/// The address is malformed, not loopback and without TLS, or in use.
+pub(crate) fn bind_grpc(address: &str, tls: bool) -> Result<TcpListener, Problems> {
     let parsed = parse("listen", address)?;
-    if !parsed.ip().is_loopback() {
+    if !tls && !parsed.ip().is_loopback() {
         return Err(Problems::one(Problem::new(
             "listen",
             address,
-            "an address that is not loopback needs mTLS, which a later version serves",
-            "use 127.0.0.1 or [::1], or the Unix socket",
+            "an address that is not loopback needs certificates on both sides",
+            "give --tls-cert, --tls-key and --tls-client-ca; or use 127.0.0.1, [::1] or the Unix socket",
         )));
     }
     bind("listen", parsed)
@@ -253,13 +254,14 @@ mod tests {
     #[test]
     fn only_loopback_is_served_without_mtls() {
         for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
-            let refusal = bind_loopback(address).unwrap_err().to_string();
-            assert!(refusal.contains("needs mTLS, which a later version serves"), "{refusal}");
+            let refusal = bind_grpc(address, false).unwrap_err().to_string();
+            assert!(refusal.contains("needs certificates on both sides"), "{refusal}");
         }
-        bind_loopback("127.0.0.1:0").unwrap();
-        bind_loopback("localhost:0").unwrap();
+        bind_grpc("0.0.0.0:0", true).unwrap();
+        bind_grpc("127.0.0.1:0", false).unwrap();
+        bind_grpc("localhost:0", false).unwrap();
         for address in ["7411", "host:1", "127.0.0.1:99999", ""] {
-            assert!(bind_loopback(address).is_err(), "{address}");
+            assert!(bind_grpc(address, false).is_err(), "{address}");
         }
     }
 

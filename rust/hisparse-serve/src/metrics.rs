@@ -3,6 +3,7 @@
 //! ```text
 //!  ledger ──snapshot──► hisparse_pages, _seats, _leases, _epoch …      cannot drift: there is no second copy
 //!  Admit  ──count─────► hisparse_admit_total{result, reason}, hisparse_admit_seconds
+//!  gates  ──count─────► hisparse_turned_away_total{gate}        connections and calls that came no further than that
 //! ```
 //! Every label has a fixed set of values; no tenant, no request id, nothing a caller writes.
 
@@ -10,8 +11,8 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::accept::Door;
 use crate::error::Refusal;
-use crate::node::Node;
 use crate::proto;
 
 /// Upper bounds of the histogram's buckets, in microseconds. Decisions take a few; waits take as long as they may.
@@ -19,7 +20,7 @@ const BUCKETS_US: [u64; 14] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000, 30_000_000, 120_000_000];
 
 /// How an Admit ended: every pair of the labels `result` and `reason`.
-const OUTCOMES: [(&str, &str); 15] = [
+const OUTCOMES: [(&str, &str); 17] = [
     ("granted", ""),
     ("repeated", ""),
     ("validated", ""),
@@ -32,9 +33,42 @@ const OUTCOMES: [(&str, &str); 15] = [
     ("refused", "OVERLOADED"),
     ("refused", "REQUEST_ID_REUSED"),
     ("refused", "DEADLINE"),
+    ("refused", "WRONG_ROLE"),
+    ("refused", "WRONG_TENANT"),
     ("invalid", ""),
     ("cancelled", ""),
     ("failed", ""),
+];
+
+/// Where a connection or a call is turned away before it is decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Access,
+    Connections,
+    Tls,
+    Silent,
+    SlowReader,
+    Protocol,
+    Role,
+    Rate,
+    PeerCalls,
+    AllCalls,
+    FailFast,
+}
+
+/// All of them by label, in the order of their numbers.
+const GATES: [(Gate, &str); 11] = [
+    (Gate::Access, "access"),
+    (Gate::Connections, "connections"),
+    (Gate::Tls, "tls"),
+    (Gate::Silent, "silent"),
+    (Gate::SlowReader, "slow_reader"),
+    (Gate::Protocol, "protocol"),
+    (Gate::Role, "role"),
+    (Gate::Rate, "rate"),
+    (Gate::PeerCalls, "peer_calls"),
+    (Gate::AllCalls, "all_calls"),
+    (Gate::FailFast, "fail_fast"),
 ];
 
 /// How an Admit ended.
@@ -72,6 +106,7 @@ pub(crate) struct Counters {
     sum_us: AtomicU64,
     hit_rows: AtomicU64,
     miss_rows: AtomicU64,
+    turned_away: [AtomicU64; GATES.len()],
 }
 
 impl Counters {
@@ -84,6 +119,13 @@ impl Counters {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.buckets[BUCKETS_US.partition_point(|bound| *bound < us)].fetch_add(1, Ordering::Relaxed);
         self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// Counts what is turned away.
+    pub(crate) fn turned_away(&self, gate: Gate) {
+        if let Some(place) = GATES.iter().position(|(known, _)| *known == gate) {
+            self.turned_away[place].fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Adds what an engine reports.
@@ -108,6 +150,10 @@ impl Counters {
         for (result, count) in [("hit", &self.hit_rows), ("miss", &self.miss_rows)] {
             let series = format!("hisparse_swap_in_rows_total{{layer_group=\"all\",result=\"{result}\"}}");
             out.line(&series, count.load(Ordering::Relaxed));
+        }
+        out.head("hisparse_turned_away_total", "counter", "connections and calls that came no further than this gate");
+        for ((_, gate), count) in GATES.iter().zip(&self.turned_away) {
+            out.line(&format!("hisparse_turned_away_total{{gate=\"{gate}\"}}"), count.load(Ordering::Relaxed));
         }
         out.head(
             "hisparse_admit_seconds",
@@ -162,7 +208,8 @@ fn states(pool: &proto::Pool) -> [(&'static str, u64); 6] {
 }
 
 /// The whole page.
-pub(crate) fn page(node: &Node) -> String {
+pub(crate) fn page(door: &Door) -> String {
+    let node = &door.node;
     let mut out = Page(String::with_capacity(8_192));
     match node.overview() {
         Ok(seen) => {
@@ -197,6 +244,8 @@ pub(crate) fn page(node: &Node) -> String {
         }
         Err(_) => out.gauge("hisparse_up", "0: a decision failed, restart the service", 0),
     }
+    out.gauge("hisparse_connections", "connections of all listeners of gRPC", door.peers.connections());
+    out.gauge("hisparse_calls", "calls whose answers are not yet taken", door.shared.places.taken());
     node.counters().write(&mut out);
     out.0
 }

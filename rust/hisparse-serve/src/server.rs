@@ -5,7 +5,7 @@
 //!                       └─ Problems: nothing was started, nothing is left behind
 //!
 //!        unix ─┐                    ┌─ Capacity, Admission, Budget, Admin; Engine on unix, beside the attach socket
-//!   loopback ──┼─► deadline layer ──┤
+//!         tcp ─┼─► access, layers ──┤
 //!              │                    └─ health, reflection
 //!        http ─┴─► /healthz /readyz /metrics
 //! ```
@@ -20,34 +20,27 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
-use hisparse_core::limits::{MAX_CALLS_PER_CONNECTION, MAX_CONNECTIONS, MAX_SERVE_THREADS, SERVE_THREADS, STOP_GRACE};
+use hisparse_core::limits::{MAX_SERVE_THREADS, SERVE_THREADS, STOP_GRACE};
 use hisparse_mem::pool::Progress;
 use hisparse_mem::report::PoolReport;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tower_layer::{Identity, Stack};
 
-use crate::accept::connections;
+use crate::accept::{Door, Tcp, serve_all};
+use crate::access::Access;
 use crate::env::MachineClock;
-use crate::layers::deadline::DeadlineLayer;
+use crate::layers::shed::Shed;
+use crate::layers::{ServeLimits, Shared};
 use crate::listen::{self, UnixSocket};
 use crate::memory::{Host, Hosting, MemoryConfig, Prepared};
 use crate::node::{Node, NodeConfig, Standing};
+use crate::notices::Notices;
 use crate::shutdown::{Ask, Ended, Signals, StopSwitch};
+use crate::tls::{Tls, TlsFiles};
 use crate::{epoch, http, services};
 
-/// Window of one stream and of one connection, in bytes: what edge proxies use.
-const STREAM_WINDOW_BYTES: u32 = 64 << 10;
-const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
-/// Largest header list of a call, in bytes.
-const HEADER_LIST_BYTES: u32 = 8 << 10;
-/// A silent peer is asked for a sign of life this often, and has this long to give it.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Streams that a peer may reset before they were accepted: more is an attack (CVE-2023-44487).
-const PENDING_RESETS: usize = 20;
 /// How long threads have to notice that the runtime ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -58,8 +51,16 @@ pub struct Config {
     pub node: NodeConfig,
     /// Path of the Unix socket; `None` for no such socket.
     pub socket: Option<PathBuf>,
-    /// Loopback address for gRPC, as `127.0.0.1:7411`; `None` for none.
+    /// TCP address for gRPC, as `127.0.0.1:7411`; `None` for none. Without `tls` it must be loopback.
     pub listen: Option<String>,
+    /// Certificates for `listen`; with them every peer there must show one that `access` names.
+    pub tls: Option<TlsFiles>,
+    /// Who may do what.
+    pub access: Access,
+    /// Bounds.
+    pub limits: ServeLimits,
+    /// Write notices of peers that misbehave to stderr, each once; they are kept in any case.
+    pub log: bool,
     /// Address of the HTTP port, as `127.0.0.1:7412`; `None` for none.
     pub http: Option<String>,
     /// Threads that answer calls.
@@ -79,6 +80,10 @@ impl Config {
             node,
             socket: None,
             listen: None,
+            tls: None,
+            access: Access::default(),
+            limits: ServeLimits::default(),
+            log: false,
             http: None,
             threads: SERVE_THREADS,
             handle_signals: false,
@@ -96,6 +101,29 @@ impl Config {
         if !(1..=MAX_SERVE_THREADS).contains(&self.threads) {
             let remedy = format!("give a number from 1 to {MAX_SERVE_THREADS}");
             problems.push(Problem::new("threads", self.threads, "must be in range", remedy));
+        }
+        if let Some(tls) = &self.tls {
+            if self.listen.is_none() {
+                let remedy = "give an address to listen at, or leave the certificates out";
+                problems.push(Problem::new(
+                    "tls_cert",
+                    tls.certificate.display(),
+                    "is for TCP, and there is none",
+                    remedy,
+                ));
+            }
+            if !self.access.names_certificates() {
+                let rule = "names no certificate, so nobody could connect over TLS";
+                problems.push(Problem::new(
+                    "access",
+                    "missing",
+                    rule,
+                    "add cert:NAME=router, NAME being in the certificate",
+                ));
+            }
+        }
+        if let Err(found) = self.limits.check() {
+            problems.extend(found);
         }
         problems.into_result(())
     }
@@ -119,10 +147,21 @@ impl Server {
         let memory = config.memory.take();
         let memory = memory.map(|memory| Prepared::new(memory, config.socket.as_deref())).transpose()?;
         let (prepared, hosting) = memory.unzip();
-        let bound = Bound::new(&config)?;
+        let tls = config.tls.take().map(|files| Tls::new(files, clock)).transpose()?.map(Arc::new);
+        let bound = Bound::new(&config, tls)?;
         let epoch_file = config.socket.as_deref().map(epoch::file_beside);
         let (epoch, warning) = epoch::next(epoch_file.as_deref(), clock.wall_at_origin())?;
         let node = Arc::new(Node::new(config.node, clock, epoch, bound.addresses.clone(), hosting)?);
+        let notices = Arc::new(Notices::new(config.log));
+        let shed = Shed::new(Arc::clone(&node), Arc::clone(&notices));
+        let door = Arc::new(Door {
+            node: Arc::clone(&node),
+            access: config.access,
+            shared: Shared::new(shed, config.limits),
+            peers: Arc::default(),
+            notices: Arc::clone(&notices),
+            places: Arc::new(Semaphore::new(config.limits.connections)),
+        });
 
         let failed = |error: io::Error| {
             Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
@@ -143,7 +182,7 @@ impl Server {
         let thread = {
             let (node, ended) = (Arc::clone(&node), Arc::clone(&ended));
             let work = move || {
-                run(runtime, bound, &node, clock, signals, asked, &begun);
+                run(runtime, bound, &node, door, signals, asked, &begun);
                 drop(host);
                 ended.set();
             };
@@ -153,6 +192,7 @@ impl Server {
             owner: std::process::id(),
             addresses,
             warnings: warning.into_iter().collect(),
+            notices,
             node,
             switch,
             ended,
@@ -173,6 +213,7 @@ pub struct Running {
     owner: u32,
     addresses: Vec<String>,
     warnings: Vec<String>,
+    notices: Arc<Notices>,
     node: Arc<Node>,
     switch: Arc<StopSwitch>,
     ended: Arc<Ended>,
@@ -188,6 +229,11 @@ impl Running {
     /// What was amiss at the start and is mended; for the operator to read.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// What peers did that they should not, each once: for the operator to read.
+    pub fn notices(&self) -> Vec<String> {
+        if self.is_ours() { self.notices.lines() } else { Vec::new() }
     }
 
     /// Whether it grants.
@@ -248,6 +294,7 @@ impl Running {
         if !self.is_ours() {
             // Never the last reference: what these drop is the parent's to drop.
             std::mem::forget((Arc::clone(&self.node), Arc::clone(&self.switch), Arc::clone(&self.ended)));
+            std::mem::forget(Arc::clone(&self.notices));
             std::mem::forget(self.thread.take());
             return;
         }
@@ -272,14 +319,15 @@ impl Drop for Running {
 struct Bound {
     unix: Option<UnixSocket>,
     tcp: Option<std::net::TcpListener>,
+    tls: Option<Arc<Tls>>,
     http: Option<std::net::TcpListener>,
     addresses: Vec<String>,
 }
 
 impl Bound {
-    fn new(config: &Config) -> Result<Self, Problems> {
+    fn new(config: &Config, tls: Option<Arc<Tls>>) -> Result<Self, Problems> {
         let unix = config.socket.as_deref().map(UnixSocket::bind).transpose()?;
-        let tcp = config.listen.as_deref().map(listen::bind_loopback).transpose()?;
+        let tcp = config.listen.as_deref().map(|address| listen::bind_grpc(address, tls.is_some())).transpose()?;
         let http = config.http.as_deref().map(listen::bind_http).transpose()?;
         let mut addresses = Vec::new();
         addresses.extend(unix.as_ref().map(|socket| format!("unix:{}", socket.path().display())));
@@ -287,29 +335,26 @@ impl Bound {
             let local = listener.as_ref().and_then(|listener| listener.local_addr().ok());
             addresses.extend(local.map(|address| format!("{scheme}{address}")));
         }
-        Ok(Self { unix, tcp, http, addresses })
+        Ok(Self { unix, tcp, tls, http, addresses })
     }
 
     /// Starts to answer.
-    async fn serve(self, node: Arc<Node>, clock: MachineClock) -> io::Result<Serving> {
+    async fn serve(self, door: Arc<Door>) -> io::Result<Serving> {
+        let node = Arc::clone(&door.node);
         let (stopped, stopping) = watch::channel(false);
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let services::Served { everywhere, unix: on_unix, mut health } = services::routes(&node, &stopping);
         health.begin().await;
         let mut calls = JoinSet::new();
         let mut unix = self.unix;
         if let Some(listener) = unix.as_mut().and_then(UnixSocket::take_listener) {
-            let incoming = connections(UnixListener::from_std(listener)?, Arc::clone(&places));
-            let server = grpc(clock).add_routes(on_unix);
-            calls.spawn(server.serve_with_incoming_shutdown(incoming, end_of(stopping.clone())));
+            calls.spawn(serve_all(UnixListener::from_std(listener)?, Arc::clone(&door), on_unix, stopping.clone()));
         }
         if let Some(listener) = self.tcp {
-            let incoming = connections(TcpListener::from_std(listener)?, places);
-            let server = grpc(clock).add_routes(everywhere);
-            calls.spawn(server.serve_with_incoming_shutdown(incoming, end_of(stopping)));
+            let tcp = Tcp { listener: TcpListener::from_std(listener)?, tls: self.tls };
+            calls.spawn(serve_all(tcp, Arc::clone(&door), everywhere, stopping));
         }
         if let Some(listener) = self.http {
-            tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&node)));
+            tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&door)));
         }
         tokio::spawn(async move { node.keep_time().await });
         tokio::spawn(health.follow());
@@ -320,7 +365,7 @@ impl Bound {
 /// What runs.
 struct Serving {
     unix: Option<UnixSocket>,
-    calls: JoinSet<Result<(), tonic::transport::Error>>,
+    calls: JoinSet<()>,
     stopped: watch::Sender<bool>,
 }
 
@@ -329,7 +374,7 @@ fn run(
     runtime: Runtime,
     bound: Bound,
     node: &Arc<Node>,
-    clock: MachineClock,
+    door: Arc<Door>,
     signals: Option<(Arc<StopSwitch>, Duration)>,
     mut asked: watch::Receiver<Ask>,
     begun: &SyncSender<io::Result<()>>,
@@ -340,7 +385,7 @@ fn run(
                 let signals = Signals::take_over()?;
                 tokio::spawn(async move { signals.forward(&switch, grace).await });
             }
-            bound.serve(Arc::clone(node), clock).await
+            bound.serve(door).await
         };
         // The starter waits for this word and is there to hear it.
         let mut serving = match up.await {
@@ -367,23 +412,6 @@ async fn end_when_asked(serving: &mut Serving, node: &Node, asked: &mut watch::R
         () = tokio::time::sleep(grace) => {}
         _ = asked.wait_for(|ask| *ask == Ask::Now) => {}
     }
-}
-
-async fn end_of(mut stopping: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is an end too.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
-}
-
-fn grpc(clock: MachineClock) -> tonic::transport::Server<Stack<DeadlineLayer, Identity>> {
-    tonic::transport::Server::builder()
-        .max_concurrent_streams(MAX_CALLS_PER_CONNECTION)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_max_header_list_size(HEADER_LIST_BYTES)
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
-        .layer(DeadlineLayer::new(clock))
 }
 
 #[cfg(test)]

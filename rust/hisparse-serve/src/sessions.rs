@@ -14,10 +14,10 @@ use hisparse_core::ledger::SessionId;
 use hisparse_mem::attach::frame::{Role, TOKEN_BYTES, Token};
 use hisparse_mem::attach::server::{Session, Watcher};
 use tonic::Request;
-use tonic::transport::server::UdsConnectInfo;
 
 use crate::env::MachineEntropy;
 use crate::node::Node;
+use crate::peer;
 
 /// Dead writers remembered: an engine that fails so often within a reclaim window has nothing to take back.
 const MOST_DEAD: usize = 64;
@@ -54,11 +54,11 @@ impl Sessions {
 
     /// The session whose writer's process made this call, as the kernel says.
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Option<Session> {
-        let peer = request.extensions().get::<UdsConnectInfo>()?.peer_cred?;
+        let peer = peer::of(request)?;
         // A process of another namespace has no number here, and so no session.
-        let pid = peer.pid().filter(|pid| *pid > 0)?;
+        let (uid, pid) = (peer.uid()?, peer.pid?);
         let writes =
-            |session: &&Session| session.hello.role == Role::Writer && session.pid == pid && session.uid == peer.uid();
+            |session: &&Session| session.hello.role == Role::Writer && session.pid == pid && session.uid == uid;
         self.book(|book| book.live.iter().find(writes).cloned())
     }
 

@@ -7,8 +7,7 @@
 //! ```
 //! `grpc-timeout` is relative, so the caller's clock does not matter. Streams are exempt once they have begun.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::convert::Infallible;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use tower_service::Service;
 
 use crate::env::MachineClock;
 use crate::error::Refusal;
+use crate::layers::{Answer, Calls};
 
 /// The calls that may wait.
 const WAITING: [&str; 2] = ["/hisparse.v1.AdmissionService/Admit", "/hisparse.v1.AdminService/Drain"];
@@ -103,17 +103,12 @@ pub(crate) struct Deadline<S> {
     clock: MachineClock,
 }
 
-impl<S> Service<Request<Body>> for Deadline<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-    S::Error: Send,
-{
+impl<S: Calls> Service<Request<Body>> for Deadline<S> {
     type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+    type Error = Infallible;
+    type Future = Answer;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
     }
 

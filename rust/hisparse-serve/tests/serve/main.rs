@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests: a panic is how they say no
 #![allow(clippy::disallowed_methods)] // these tests measure the real clock of a real server
 
+mod access;
 mod admission;
 mod bad_input;
 mod budget;
@@ -10,6 +11,7 @@ mod health;
 mod killed_engines;
 mod lifecycle;
 mod memory;
+mod overload;
 mod waiting;
 mod watch;
 

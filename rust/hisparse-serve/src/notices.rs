@@ -1,0 +1,103 @@
+//! What an operator should know of peers that misbehave: each thing once per user, and never without end.
+//!
+//! ```text
+//!  (kind, user) ── seen before? ─ yes ─► counted in metrics alone
+//!                       └─ no ─► one line, kept and written to stderr;  after 1,024 lines: one last line, then silence
+//! ```
+//! A line names the user and the bound, never what was sent.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use hisparse_core::limits::MAX_NOTICES;
+
+use crate::peer::User;
+
+/// What was noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// The access list does not name the peer.
+    Stranger,
+    /// More connections than one user may have.
+    Connections,
+    /// The TLS handshake failed.
+    Tls,
+    /// Nothing came over a connection.
+    Silent,
+    /// What was sent to it was not taken.
+    SlowReader,
+    /// HTTP/2 was broken, or its limits were.
+    Protocol,
+    /// A call without the role for it.
+    Role,
+    /// More calls than one peer may have at a time.
+    Calls,
+    /// More Admits than the configured rate.
+    Rate,
+}
+
+/// The notices of one server.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    book: Mutex<Book>,
+    to_stderr: bool,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    seen: BTreeSet<(Kind, User)>,
+    lines: Vec<String>,
+}
+
+impl Notices {
+    pub(crate) fn new(to_stderr: bool) -> Self {
+        Self { book: Mutex::default(), to_stderr }
+    }
+
+    /// Notices something, once per user.
+    pub(crate) fn once(&self, kind: Kind, user: &User, what: impl FnOnce() -> String) {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        if book.lines.len() > MAX_NOTICES || book.seen.contains(&(kind, user.clone())) {
+            return;
+        }
+        book.seen.insert((kind, user.clone()));
+        let line = if book.lines.len() == MAX_NOTICES {
+            format!("{MAX_NOTICES} notices are enough: what follows is in the metrics alone")
+        } else {
+            format!("{user}: {}", what())
+        };
+        book.lines.push(line.clone());
+        drop(book);
+        if self.to_stderr {
+            // Nobody reads stderr: then nobody is told.
+            let _ = writeln!(std::io::stderr(), "hisparse-svc: {line}");
+        }
+    }
+
+    /// All so far.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner).lines.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_is_said_once_per_user_and_not_for_ever() {
+        let notices = Notices::new(false);
+        for _ in 0..3 {
+            notices.once(Kind::Silent, &User::Uid(1), || "said nothing".into());
+            notices.once(Kind::Tls, &User::Uid(1), || "no handshake".into());
+        }
+        assert_eq!(notices.lines(), ["uid 1: said nothing", "uid 1: no handshake"]);
+        for uid in 0..5_000 {
+            notices.once(Kind::Stranger, &User::Uid(uid), || "not on the list".into());
+        }
+        let lines = notices.lines();
+        assert_eq!(lines.len(), MAX_NOTICES + 1);
+        assert!(lines[MAX_NOTICES].contains("are enough"), "{}", lines[MAX_NOTICES]);
+    }
+}
