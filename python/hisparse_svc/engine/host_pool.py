@@ -166,7 +166,8 @@ class HostPool:
     def layer(self, layer: int) -> _core.Layer:
         """Give main KV of one layer as a buffer of bytes, (pages, rows, row bytes), for `memoryview` and DLPack.
 
-        Layers that share an index lie side by side, so rows of one layer may lie apart: see `strides`.
+        Layers that share an index lie side by side, so rows of one layer may lie apart: see `strides`. A reader's is
+        marked read-only, which `torch.from_dlpack` does not heed: a write through such a tensor ends the process.
 
         Raises:
             IndexError: The pool holds no such layer.

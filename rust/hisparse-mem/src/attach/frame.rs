@@ -103,7 +103,7 @@ pub enum Reason {
     Forbidden,
     /// No protocol in common.
     Protocol,
-    /// Another engine has the pool.
+    /// The pool is another engine's, whether that lives or not.
     OtherEngine,
     /// Another rank writes.
     WriterTaken,
@@ -119,7 +119,8 @@ impl Reason {
         match self {
             Self::Forbidden => "run the engine as the service's user, or allow its uid",
             Self::Protocol => "use a client library of the service's version",
-            Self::OtherEngine => "run one service per engine; engines never share a pool",
+            Self::OtherEngine => "give the engine id that the pool was first attached under, or run one service per engine: engines never share a \
+                 pool",
             Self::WriterTaken => "attach the other ranks as readers",
             Self::TooMany => "close sessions that are not needed",
             Self::Unavailable => "run the service with --backing memory; see its log",

@@ -118,6 +118,9 @@ struct Shared {
 #[derive(Default)]
 struct Book {
     stopping: bool,
+    /// Whose pool it is: the engine that was let in first, for as long as the pool lives. What it leaves behind is for
+    /// its successor alone.
+    engine_id: Option<String>,
     next: u64,
     connections: BTreeMap<u64, Connection>,
 }
@@ -195,15 +198,16 @@ impl Shared {
             return Err(Reason::Protocol);
         }
         self.book(|book| {
-            let mut others = book.connections.values().filter_map(|connection| connection.hello.as_ref());
-            if others.clone().any(|other| other.engine_id != hello.engine_id) {
+            if book.engine_id.as_ref().is_some_and(|owner| *owner != hello.engine_id) {
                 return Err(Reason::OtherEngine);
             }
+            let mut others = book.connections.values().filter_map(|connection| connection.hello.as_ref());
             if hello.role == Role::Writer && others.any(|other| other.role == Role::Writer) {
                 return Err(Reason::WriterTaken);
             }
             let connection = book.connections.get_mut(&number).ok_or(Reason::Unavailable)?;
             connection.hello = Some(hello.clone());
+            book.engine_id.get_or_insert_with(|| hello.engine_id.clone());
             Ok(())
         })
     }
@@ -279,6 +283,8 @@ fn serve(shared: &Shared, number: u64, channel: &Channel) {
         Ok(session) => session,
         Err(Greeting::Refused(reason)) => {
             let _gone = channel.send(&Frame::Refused(reason), &[]);
+            // A close over an unread greeting would reach the peer as a reset, in place of the reason.
+            let _read = channel.set_patience(Some(GREETING_PATIENCE)).is_ok_and(|()| channel.receive(0).is_ok());
             return;
         }
         Err(Greeting::Failed) => return,

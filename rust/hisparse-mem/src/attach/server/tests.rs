@@ -127,6 +127,18 @@ fn importers_write_beside_the_writer() {
 }
 
 #[test]
+fn a_pool_stays_its_first_engines_when_that_has_gone() {
+    let service = Service::new(small_shared_pool(1));
+    drop(service.attach("e", 0, Role::Writer).unwrap());
+    assert_eq!([service.told().0, service.told().0], ["opened", "closed"]);
+    for role in [Role::Writer, Role::Reader] {
+        let refused = service.attach("another", 0, role);
+        assert!(matches!(refused, Err(AttachError::Refused(Reason::OtherEngine))), "{refused:?}");
+    }
+    assert!(service.attach("e", 0, Role::Reader).is_ok());
+}
+
+#[test]
 fn a_pool_on_the_heap_cannot_be_shared_and_says_so() {
     let service = Service::new(small_pool(1));
     for role in [Role::Writer, Role::Reader] {
