@@ -72,9 +72,11 @@ pub(super) struct PrefixIndex {
 impl PrefixIndex {
     pub(super) fn new(pages: u32, entropy: &mut dyn Entropy) -> Self {
         Self {
-            seals: Vec::new(),
-            vacant: Vec::new(),
-            table: HashTable::new(),
+            // Room for a seal per page from the start: to grow a table of a million takes longer than any call may wait.
+            // The kernel gives the memory when it is first used.
+            seals: Vec::with_capacity(pages as usize),
+            vacant: Vec::with_capacity(pages as usize),
+            table: HashTable::with_capacity(pages as usize),
             hasher: Seeded::new(entropy),
             seal_of_page: vec![0; pages as usize],
             lru: Vec::new(),

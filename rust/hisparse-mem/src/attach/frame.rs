@@ -119,8 +119,10 @@ impl Reason {
         match self {
             Self::Forbidden => "run the engine as the service's user, or allow its uid",
             Self::Protocol => "use a client library of the service's version",
-            Self::OtherEngine => "give the engine id that the pool was first attached under, or run one service per engine: engines never share a \
-                 pool",
+            Self::OtherEngine => {
+                "give the engine id that the pool was first attached under, or run one service per engine: engines never share a \
+                 pool"
+            }
             Self::WriterTaken => "attach the other ranks as readers",
             Self::TooMany => "close sessions that are not needed",
             Self::Unavailable => "run the service with --backing memory; see its log",
