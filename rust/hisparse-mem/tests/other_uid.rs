@@ -8,6 +8,7 @@
 //! The hostile ones are this binary run again as another user; each trial must end with the refusal that is written
 //! beside it. Needs root, else says that it is skipped.
 #![cfg(not(miri))]
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // helpers of tests; a child says that it is ready
 
 use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -279,7 +280,7 @@ fn through_a_mapping(file: BorrowedFd<'_>) {
 }
 
 fn through_another_process(victim: i32) {
-    let listed = std::fs::read_dir(format!("/proc/{victim}/fd")).map(|entries| entries.count());
+    let listed = std::fs::read_dir(format!("/proc/{victim}/fd")).map(Iterator::count);
     assert!(listed.is_err(), "listed the descriptors of {victim}: {listed:?}");
     for fd in 0..64 {
         let path = format!("/proc/{victim}/fd/{fd}");
