@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  cargo run --release -p hisparse-serve --example load -- [--socket PATH] [--seconds 10] [--connections 2]
-//!      [--in-flight 32] [--rate CALLS_PER_SECOND] [--call admit|capacity] [--out FILE.json]
+//!      [--in-flight 32] [--rate CALLS_PER_SECOND] [--call admit|capacity|overload|watch|churn] [--watchers 1000]
+//!      [--admits-per-second LIMIT] [--out FILE.json]
 //! ```
 //! Without `--socket` it starts a server of its own in the same process, with the server's default of two threads, and
 //! shares the machine with it. Each Admit and each Release counts as a call. With `--rate` calls are sent by a clock
@@ -12,7 +13,11 @@
 #![allow(clippy::disallowed_methods)] // it measures the real clock
 #![allow(clippy::print_stdout)] // its output
 
-use std::path::PathBuf;
+mod churn;
+mod overload;
+mod watchers;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +26,7 @@ use hisparse_core::ledger::NodeCapacity;
 use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
 use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::{AdmitRequest, GetCapacityRequest, ReleaseRequest};
-use hisparse_serve::{Config, NodeConfig, Server};
+use hisparse_serve::{Config, NodeConfig, ServeLimits, Server};
 use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
@@ -34,6 +39,8 @@ struct Options {
     in_flight: usize,
     rate: Option<u64>,
     call: String,
+    watchers: usize,
+    admits_per_second: Option<u32>,
     out: Option<PathBuf>,
 }
 
@@ -46,6 +53,8 @@ impl Options {
             in_flight: 32,
             rate: None,
             call: "admit".to_owned(),
+            watchers: 1_000,
+            admits_per_second: None,
             out: None,
         };
         let mut arguments = std::env::args().skip(1);
@@ -58,11 +67,14 @@ impl Options {
                 "--in-flight" => options.in_flight = value.parse().unwrap(),
                 "--rate" => options.rate = Some(value.parse().unwrap()),
                 "--call" => options.call = value,
+                "--watchers" => options.watchers = value.parse().unwrap(),
+                "--admits-per-second" => options.admits_per_second = Some(value.parse().unwrap()),
                 "--out" => options.out = Some(value.into()),
                 other => panic!("unknown flag {other}"),
             }
         }
-        assert!(matches!(options.call.as_str(), "admit" | "capacity"), "--call is admit or capacity");
+        let calls = ["admit", "capacity", "overload", "watch", "churn"];
+        assert!(calls.contains(&options.call.as_str()), "--call is one of {calls:?}");
         options
     }
 }
@@ -103,15 +115,42 @@ impl Worker {
     }
 }
 
+/// So many connections to a service.
+async fn connect(socket: &Path, count: usize) -> Vec<Channel> {
+    let mut channels = Vec::new();
+    for _ in 0..count {
+        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
+        // A service that is busy accepts later.
+        for _ in 0..50 {
+            if let Ok(channel) = endpoint.connect().await {
+                channels.push(channel);
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    channels
+}
+
+/// Latencies at a glance; `null` where there are none.
+fn quantiles(latencies_us: &mut [u32]) -> serde_json::Value {
+    latencies_us.sort_unstable();
+    let Some(last) = latencies_us.len().checked_sub(1) else { return serde_json::Value::Null };
+    let at = |permille: usize| latencies_us[last * permille / 1_000];
+    json!({"p50": at(500), "p90": at(900), "p99": at(990), "p999": at(999), "max": at(1_000)})
+}
+
 async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
+    match options.call.as_str() {
+        "overload" => return overload::measure(&options, &socket).await,
+        "watch" => return watchers::measure(&options, &socket).await,
+        "churn" => return churn::measure(&options, &socket).await,
+        _ => {}
+    }
     let calls = Arc::new(AtomicU64::new(0));
     let begin = Instant::now() + Duration::from_millis(200);
     let end = begin + Duration::from_secs(options.seconds);
-    let mut channels = Vec::new();
-    for _ in 0..options.connections {
-        let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
-        channels.push(endpoint.connect().await.unwrap());
-    }
+    let channels = connect(&socket, options.connections).await;
     let per_round = if options.call == "admit" { 2.0 } else { 1.0 };
     let workers: Vec<_> = (0..options.in_flight)
         .map(|number| {
@@ -152,8 +191,6 @@ async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
     for worker in workers {
         latencies.extend(worker.await.unwrap());
     }
-    latencies.sort_unstable();
-    let at = |permille: usize| latencies[(latencies.len() - 1) * permille / 1_000];
     let calls = calls.load(Ordering::Relaxed);
     json!({
         "call": if options.call == "admit" { "Admit+Release, each counted" } else { "GetCapacity" },
@@ -163,7 +200,7 @@ async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
         "offered_per_second": options.rate,
         "connections": options.connections,
         "in_flight": options.in_flight,
-        "latency_us": {"p50": at(500), "p90": at(900), "p99": at(990), "p999": at(999), "max": at(1_000)},
+        "latency_us": quantiles(&mut latencies),
     })
 }
 
@@ -183,7 +220,12 @@ fn main() {
         let socket = home.join("h.sock");
         let node = NodeConfig::of_capacity("load", NodeCapacity::of_host_pages(1_000_000, 10_000));
         let began = Instant::now();
-        let running = Server::start(Config { socket: Some(socket.clone()), ..Config::new(node) }).unwrap();
+        let running = Server::start(Config {
+            socket: Some(socket.clone()),
+            limits: ServeLimits { admits_per_second: options.admits_per_second, ..ServeLimits::default() },
+            ..Config::new(node)
+        })
+        .unwrap();
         (socket, Some(running), Some(began.elapsed().as_micros()))
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
