@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -19,7 +20,7 @@ TIMEOUT_S = 10
 
 def compute_checks() -> list[Check]:
     """Look at what could run the data plane."""
-    return [gpu(), torch(), kernels()]
+    return [gpu(), registration(), torch(), kernels()]
 
 
 def gpu() -> Check:
@@ -42,6 +43,33 @@ def gpu() -> Check:
         remedy = "add the `utility` driver capability to the container"
         return Check("GPU", "unknown", "an NVIDIA device without nvidia-smi", without, remedy)
     return Check("GPU", "note", "none found", without, "give the container a GPU, or plan with --gpu NAME")
+
+
+READ_ONLY_HOST_REGISTER_SUPPORTED = 113
+"""The driver's number for the attribute."""
+
+
+def registration() -> Check:
+    """Ask the driver whether reader ranks can keep their mappings read-only."""
+    name = "read-only pages"
+    without = "matters to engines with several ranks on a GPU"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int()
+        if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+            return Check(name, "unknown", "the driver shows no device", without)
+        takes = []
+        for device in range(count.value):
+            value = ctypes.c_int()
+            asked = driver.cuDeviceGetAttribute(ctypes.byref(value), READ_ONLY_HOST_REGISTER_SUPPORTED, device)
+            takes.append(asked == 0 and value.value == 1)
+    except (OSError, AttributeError):
+        return Check(name, "unknown", "no CUDA driver here", without)
+    if all(takes):
+        return Check(name, "ok", "can be registered with CUDA", "reader ranks map the pool read-only, by the kernel")
+    found = f"cannot be registered with GPU {', '.join(str(place) for place, can in enumerate(takes) if not can)}"
+    meaning = "reader ranks there must map the pool read-write, and only this library keeps them from writing"
+    return Check(name, "note", found, meaning, 'HostPool.attach(role="writable_reader")')
 
 
 def torch() -> Check:

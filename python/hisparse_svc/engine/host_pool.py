@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AttachFailed", "HostPool"]
 
-ROLES = ("writer", "reader", "importer")
+ROLES = ("writer", "reader", "writable_reader", "importer")
 
 
 class AttachFailed(HiSparseError):
@@ -73,7 +73,7 @@ class HostPool:
         target: str | None = None,
         *,
         engine_id: str = "engine",
-        role: Literal["writer", "reader", "importer"] = "writer",
+        role: Literal["writer", "reader", "writable_reader", "importer"] = "writer",
         rank: int = 0,
     ) -> HostPool:
         """Map the pool of the service at `target` (`unix:PATH`; by default the one that clients dial).
@@ -81,8 +81,9 @@ class HostPool:
         Args:
             target: The service's gRPC socket, on this machine.
             engine_id: Name of the engine; all its ranks give the same, and so does its successor.
-            role: `writer` for the rank whose GPU backs rows up, one at a time; `reader` for the others; `importer` for
-                a prefill process beside it (`import_pages`), any number of them.
+            role: `writer` for the rank whose GPU backs rows up, one at a time; `reader` for the others, which the
+                kernel keeps from writing; `writable_reader` for those whose GPU cannot register read-only memory
+                (`hisparse-svc doctor` says so); `importer` for a prefill process beside it (`import_pages`).
             rank: Rank within the engine.
 
         Raises:
@@ -95,7 +96,7 @@ class HostPool:
             rule = "must be the service's Unix socket: memory is shared within a machine"
             problems.append(Problem("target", f'"{found}"', rule, "write unix:PATH"))
         if role not in ROLES:
-            problems.append(Problem("role", f'"{role}"', "must be writer, reader or importer", "choose one of them"))
+            problems.append(Problem("role", f'"{role}"', f"must be one of {', '.join(ROLES)}", "choose one of them"))
         if not 1 <= len(engine_id.encode()) <= 256:
             problems.append(Problem("engine_id", f'"{engine_id[:40]}"', "must have 1 to 256 bytes", "shorten it"))
         if not 0 <= rank < 1 << 32:
@@ -311,7 +312,9 @@ class HostPool:
         """
         self.check_attached()
         if self._registration is None:
-            self._registration = Registration(self._attached.segments(), registrar or Cuda(device))
+            self._registration = Registration(
+                self._attached.chunks, registrar or Cuda(device), read_only=self._attached.mapped_read_only
+            )
 
     def groups(self) -> list[list[int]]:
         """Layers whose rows lie side by side: one that has an indexer, and those that reuse its top-k."""
@@ -320,16 +323,21 @@ class HostPool:
     def rows(self, layer: int) -> HostRows:
         """Give the whole group of a layer as the swap-in takes it; `register` first where there is a GPU.
 
+        A reader's are for the swap-in alone, which only reads: torch cannot mark the tensor, and a write through it
+        ends the process.
+
         Raises:
             IndexError: The pool holds no rows of it.
-            AttachFailed: This rank is a reader.
+            AttachFailed: The pool is detached.
         """
-        if not self.writable:
-            raise AttachFailed("torch cannot mark a tensor read-only, and this rank is a reader: use array()")
         import torch  # noqa: PLC0415 - only where an engine has it
 
         from hisparse_svc.kernels import HostRows  # noqa: PLC0415 - needs torch
 
+        if not self.writable:
+            self.check_attached()
+            from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch
+            return HostRows(from_dlpack(self._attached.group(layer)), read_only=True)
         return HostRows(torch.from_numpy(self.group(layer)))
 
     def read_row(self, layer: int, *, page: int, row: int) -> bytes:

@@ -1,8 +1,12 @@
-"""Page-locking a pool for CUDA, so that its kernels read and write it in place: every segment, or none.
+"""Page-locking a pool for CUDA, so that its kernels read and write it in place: every chunk of it, or none.
 
 ::
 
-    segments (≤ 64 GiB each, whole layers)   ✓ ✓ ✗ ── the first two are undone, the third is reported
+    chunks (≤ 64 GiB, ending where layers do)   ✓ ✓ ✗ ── the first two are undone ─┬─ again in halves, down to 1 GiB
+                                                                                    └─ then the refusal is reported
+
+One call for all of a large pool fails, and a long one holds the driver's lock against every other process. Some kernels
+pin at most 2 GiB at a time: hence the halves. The driver is called with the GIL released.
 """
 
 from __future__ import annotations
@@ -10,15 +14,22 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from hisparse_svc import _core
 from hisparse_svc.errors import HiSparseError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Cuda", "NotRegistered", "Registrar", "Registration"]
 
 DEADLINE_S = 60.0
 """How long undoing it may take: a driver that hangs must not hang the engine's end."""
+
+MOST_BYTES = _core.MAX_SEGMENT_BYTES
+"""Longest chunk that is tried."""
+
+LEAST_BYTES = 1 << 30
+"""Shortest one: what even kernels that pin little at a time take."""
 
 
 class NotRegistered(HiSparseError):
@@ -30,11 +41,19 @@ class NotRegistered(HiSparseError):
 class Registrar(Protocol):
     """Who page-locks memory."""
 
-    def register(self, address: int, size: int) -> None:
-        """Make these bytes reachable for the device, or raise `NotRegistered`."""
+    def register(self, address: int, size: int, *, read_only: bool) -> None:
+        """Make these bytes reachable for the device, for reading alone where they are mapped so.
+
+        Raises:
+            NotRegistered: It refuses.
+        """
 
     def unregister(self, address: int) -> None:
-        """Undo it, or raise `NotRegistered`."""
+        """Undo it.
+
+        Raises:
+            NotRegistered: It refuses.
+        """
 
 
 class Cuda:
@@ -55,10 +74,20 @@ class Cuda:
         torch.zeros(1, device=f"cuda:{device}")  # makes torch's own context current here
         self._driver = driver
         _, self._context = driver.cuCtxGetCurrent()
+        attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED
+        code, supported = driver.cuDeviceGetAttribute(attribute, device)
+        self.takes_read_only = code == driver.CUresult.CUDA_SUCCESS and bool(supported)
+        """Whether this GPU can register memory that is mapped read-only."""
 
-    def register(self, address: int, size: int) -> None:
+    def register(self, address: int, size: int, *, read_only: bool) -> None:
         """Page-lock these bytes for every context."""
+        if read_only and not self.takes_read_only:
+            raise NotRegistered(
+                "this GPU cannot register memory that is mapped read-only: attach this rank as writable_reader"
+            )
         flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
+        if read_only:
+            flags |= self._driver.CU_MEMHOSTREGISTER_READ_ONLY
         self._check(self._driver.cuMemHostRegister(address, size, flags), f"cannot page-lock {size:,} bytes")
 
     def unregister(self, address: int) -> None:
@@ -73,14 +102,36 @@ class Cuda:
 
 
 class Registration:
-    """Segments that a device can reach, until `close`."""
+    """A pool that a device can reach, until `close`.
 
-    def __init__(self, segments: Sequence[tuple[int, int]], registrar: Registrar) -> None:
+    Args:
+        cut: Gives all of the pool as (address, bytes), in chunks of at most so many bytes.
+        registrar: Who does it.
+        read_only: Whether the memory is mapped read-only here.
+    """
+
+    def __init__(
+        self, cut: Callable[[int], Sequence[tuple[int, int]]], registrar: Registrar, *, read_only: bool = False
+    ) -> None:
         self._registrar = registrar
         self._addresses: list[int] = []
-        for address, size in segments:
+        most = MOST_BYTES
+        while True:
+            chunks = cut(most)
             try:
-                registrar.register(address, size)
+                self._register(chunks, read_only=read_only)
+            except NotRegistered:
+                longest = max(size for _, size in chunks)
+                if longest <= LEAST_BYTES:
+                    raise
+                most = max(LEAST_BYTES, min(most, longest) // 2)
+            else:
+                return
+
+    def _register(self, chunks: Sequence[tuple[int, int]], *, read_only: bool) -> None:
+        for address, size in chunks:
+            try:
+                self._registrar.register(address, size, read_only=read_only)
             except BaseException:
                 self.close()
                 raise

@@ -189,7 +189,7 @@ def backup(
         check.state(geometry, state)
         check.plan(geometry, plan)
         check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))
-        check.host(host)
+        check.host(host, written=True)
         _query_rows(check, geometry.query_rows if query_rows is None else query_rows)
     if hot.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415
@@ -221,7 +221,7 @@ def backup_pages(
     with Checks(rows.device) as check:
         check.rows("rows", rows, (rows.shape[0], tokens, host.row_bytes))
         check.tensor("pages", pages, (pages.numel(),), torch.int32)
-        check.host(host)
+        check.host(host, written=True)
         check.layers(range(first_layer, first_layer + rows.shape[0]), host.layers)
         if first_token < 0 or tokens < 1 or first_token + tokens > pages.numel() * PAGE_ROWS:
             rule = f"must lie within the {pages.numel()} pages given"

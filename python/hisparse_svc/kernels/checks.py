@@ -111,8 +111,10 @@ class Checks:
         """Check the words of one group."""
         self.tensor("words", words, (geometry.seats, geometry.hot_rows), word_dtype(geometry))
 
-    def host(self, host: HostRows) -> None:
-        """Check that a CUDA device can reach the host rows."""
+    def host(self, host: HostRows, *, written: bool = False) -> None:
+        """Check that a CUDA device can reach the host rows, and write them where it is to."""
+        if written and host.read_only:
+            self.refuse("host", "a reader's rows", "must be writable to be backed up to", "attach as the writer")
         if self._device.type == "cuda" and not _reachable(host):
             remedy = "register it with CUDA (HostPool does), or allocate it pinned"
             self.refuse("host", "pageable memory", "must be page-locked and mapped for the GPU", remedy)

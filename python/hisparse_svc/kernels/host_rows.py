@@ -37,9 +37,11 @@ class HostRows:
     Attributes:
         view: Bytes as `[page, row of the page, layer, byte of the row]`, strided as the pool lies. On a machine with
             CUDA the memory must be page-locked and mapped (`HostPool` registers it).
+        read_only: The process maps it for reading alone; nothing is backed up to it.
     """
 
     view: Tensor
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         if problems := _problems(self.view):

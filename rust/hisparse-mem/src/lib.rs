@@ -9,7 +9,7 @@
 //!
 //!  memfd, state_dir ──► map ──► bind, populate ──► segment            a file, finished before it is handed out
 //!                        └──► view                 │                  the only way to its bytes
-//!                             pin (device)         └──► pool ◄── scrub   all segments of one engine group
+//!                             pin (cuts)           └──► pool ◄── scrub   all segments of one engine group
 //!                                                     attach                a pool's descriptors, to its engine's ranks
 //! ```
 //! This is the only crate with `unsafe`, but for the buffers that the Python binding hands out; each block says why it is needed and why it is sound.

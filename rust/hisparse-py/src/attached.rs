@@ -14,6 +14,7 @@ use hisparse_core::layout::pool::{Content, LayerView};
 use hisparse_mem::attach::client::{AttachError, AttachedPool};
 use hisparse_mem::attach::frame::Role;
 use hisparse_mem::map::Access;
+use hisparse_mem::pin::chunks_of;
 use hisparse_mem::rows::{PoolMemory, RowError};
 use pyo3::exceptions::{PyBufferError, PyConnectionError, PyIndexError, PyPermissionError, PyValueError};
 use pyo3::ffi;
@@ -30,7 +31,7 @@ pub(crate) struct PyAttachedPool(Arc<AttachedPool>);
 
 #[pymethods]
 impl PyAttachedPool {
-    /// Attach to the service whose gRPC socket this is, as `writer`, `reader` or `importer`. Raises `PermissionError`
+    /// Attach to the service whose gRPC socket this is, as one of the roles. Raises `PermissionError`
     /// where it refuses, `ValueError` for another role, else `ConnectionError`.
     #[staticmethod]
     #[pyo3(signature = (socket, engine_id, *, rank, role))]
@@ -40,6 +41,7 @@ impl PyAttachedPool {
             "writer" => Role::Writer,
             "reader" => Role::Reader,
             "importer" => Role::Importer,
+            "writable_reader" => Role::WritableReader,
             other => return Err(PyValueError::new_err(format!("{other} is no role"))),
         };
         let path = hisparse_serve::attach_beside(&socket);
@@ -112,10 +114,19 @@ impl PyAttachedPool {
         whole.ok_or_else(missing)
     }
 
-    /// Where its segments are mapped here, as (address, bytes): at most 64 GiB each, whole layers.
-    fn segments(&self) -> Vec<(usize, usize)> {
-        let mappings = (0..self.0.layout().segment_bytes().len()).filter_map(|segment| self.0.mapping(segment));
-        mappings.map(|mapping| (mapping.view().as_ptr().addr(), mapping.len())).collect()
+    /// All of it as (address, bytes), in chunks of at most so many bytes that end where layers do where that is near.
+    fn chunks(&self, most_bytes: u64) -> Vec<(usize, usize)> {
+        let chunks = chunks_of(self.0.layout(), most_bytes).into_iter().filter_map(|(segment, bytes)| {
+            let part = self.0.mapping(segment)?.view().sub(bytes.start, bytes.end - bytes.start).ok()?;
+            Some((part.as_ptr().addr(), part.len()))
+        });
+        chunks.collect()
+    }
+
+    /// Whether it is mapped so that nobody can write through it here.
+    #[getter]
+    fn mapped_read_only(&self) -> bool {
+        !self.0.role().maps_writable()
     }
 
     /// Copy one row of main KV out. Raises `IndexError`.
@@ -128,6 +139,9 @@ impl PyAttachedPool {
 
     /// Copy one row of main KV in. Raises `IndexError`, `ValueError`, and `PermissionError` for a reader.
     fn write_row(&self, layer: usize, page: u64, row: u64, data: &[u8]) -> PyResult<()> {
+        if !self.0.role().may_write() {
+            return Err(row_error(RowError::ReadOnly));
+        }
         self.0.write_row(Content::Main, layer, page, row, data).map_err(row_error)
     }
 

@@ -47,6 +47,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("MAX_CONFIG_BYTES", limits::MAX_CONFIG_BYTES)?;
+        module.add("MAX_SEGMENT_BYTES", limits::MAX_SEGMENT_BYTES)?;
         module.add("MAX_SETTINGS_BYTES", limits::MAX_SETTINGS_BYTES)?;
         module.add("MAX_TRACE_BYTES", limits::MAX_TRACE_BYTES)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -81,7 +81,7 @@ impl AttachedPool {
         };
         let layout = receive_layout(&channel, welcome.layout_bytes)?;
         let files = receive_files(&channel, &layout, welcome.segments)?;
-        let access = if role.may_write() { Access::ReadWrite } else { Access::Read };
+        let access = if role.maps_writable() { Access::ReadWrite } else { Access::Read };
         let mappings = files
             .iter()
             .zip(layout.segment_bytes())
@@ -181,6 +181,7 @@ fn map(file: &OwnedFd, bytes: u64, access: Access, segment: usize) -> Result<Map
             identity.size_bytes
         )));
     }
-    let len = usize::try_from(bytes).map_err(|_| failed(Errno::FBIG))?;
+    // The whole file: a segment of huge pages is longer than its layout, and can only be unmapped by whole pages.
+    let len = usize::try_from(identity.size_bytes).map_err(|_| failed(Errno::FBIG))?;
     Mapping::of_file(file.as_fd(), len, access).map_err(failed)
 }

@@ -34,14 +34,21 @@ pub enum Role {
     Writer,
     /// Reads rows.
     Reader,
+    /// Reads rows, through mappings that could be written: for a device that cannot register read-only memory.
+    WritableReader,
     /// Fills pages of reservations, as a prefill process does. It holds no lease, so any number may be attached.
     Importer,
 }
 
 impl Role {
-    /// Whether its descriptors may be written through.
+    /// Whether it is to write.
     pub const fn may_write(self) -> bool {
         matches!(self, Self::Writer | Self::Importer)
+    }
+
+    /// Whether its descriptors and mappings can be written through.
+    pub const fn maps_writable(self) -> bool {
+        !matches!(self, Self::Reader)
     }
 }
 

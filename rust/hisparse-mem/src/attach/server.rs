@@ -341,15 +341,15 @@ fn send_pool(shared: &Shared, (number, token): (u64, Token), channel: &Channel, 
     let unavailable = || Greeting::Refused(Reason::Unavailable);
     let layout = serde_json::to_vec(shared.pool.layout()).map_err(|_| unavailable())?;
     let segments = shared.pool.segments();
-    let readers: Vec<OwnedFd> = match role {
-        Role::Writer | Role::Importer => Vec::new(),
-        Role::Reader => segments.iter().map(Segment::reader).collect::<Result<_, _>>().map_err(|_| unavailable())?,
+    let readers: Vec<OwnedFd> = if role.maps_writable() {
+        Vec::new()
+    } else {
+        segments.iter().map(Segment::reader).collect::<Result<_, _>>().map_err(|_| unavailable())?
     };
-    let files: Vec<BorrowedFd<'_>> = match role {
-        Role::Writer | Role::Importer => {
-            segments.iter().map(Segment::writer).collect::<Option<_>>().ok_or_else(unavailable)?
-        }
-        Role::Reader => readers.iter().map(AsFd::as_fd).collect(),
+    let files: Vec<BorrowedFd<'_>> = if role.maps_writable() {
+        segments.iter().map(Segment::writer).collect::<Option<_>>().ok_or_else(unavailable)?
+    } else {
+        readers.iter().map(AsFd::as_fd).collect()
     };
     let count = |n: usize| u32::try_from(n).map_err(|_| unavailable());
     let welcome = Welcome {
