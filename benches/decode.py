@@ -24,7 +24,7 @@ from gpu import Timer, note
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.cuda import decode
 from hisparse_svc.kernels.cuda.compile import compile_cubin
-from hisparse_svc.kernels.cuda.decode_shapes import BlockShape, block_shape, block_shapes, splits_for
+from hisparse_svc.kernels.cuda.decode_shapes import SPLITS, BlockShape, block_shapes, choose
 from hisparse_svc.kernels.decode.call import DecodeCall, make_call
 from hisparse_svc.kernels.decode.rows import BF16_ROWS, FP8_ROWS, StoredRow
 
@@ -43,6 +43,8 @@ TOP_K, SEAT_ROWS, SCALE = 2048, 4160, 192**-0.5
 COLD_REQUESTS = 150
 CHECKED = 3
 WHEEL_HEADS = 64
+SMS = 132
+MOST_BLOCKS = 140  # of a sweep: a little more than one wave
 
 
 def stored_rows(count: int, kind: StoredRow) -> Tensor:
@@ -138,13 +140,15 @@ def compile_one(work: tuple[BlockShape, int]) -> None:
 def compile_all() -> None:
     """Compile what may be used, on all cores."""
     shapes = block_shapes("fp8") + block_shapes("bf16")
-    work = [(shape, splits) for shape in shapes for splits in sorted({1} | {splits for _, splits in shape.tuned})]
+    work = [(shape, splits) for shape in shapes for splits in SPLITS]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
         list(pool.map(compile_one, work))
     note(len(work), "kernels compiled")
 
 
-def table(timer: Timer, kinds: list[StoredRow], heads: list[int], batches: list[int], *, sweep: bool) -> list[Row]:
+def table(
+    timer: Timer, kinds: list[StoredRow], heads: list[int], batches: list[int], *, sweep: bool, beside: bool
+) -> list[Row]:
     """One row per format, head count and batch."""
     found = []
     for kind in kinds:
@@ -152,11 +156,11 @@ def table(timer: Timer, kinds: list[StoredRow], heads: list[int], batches: list[
             scene = Scene(kind, batch)
             for count in heads:
                 calls = scene.calls(count)
-                shape = block_shape(kind.name, count)
-                items = batch * -(-count // shape.heads)
-                row: Row = {"rows": kind.name, "heads": count, "batch": batch, "splits": splits_for(shape, items, 132)}
+                shape, splits = choose(kind.name, count, batch, SMS)
+                row: Row = {"rows": kind.name, "heads": count, "batch": batch}
+                row |= {"block_heads": shape.heads, "splits": splits}
                 row["own"] = own(timer, scene, calls)
-                if flash_mla is not None:
+                if beside:
                     row["wheel"] = wheel(timer, scene, calls)
                     row["wheel_over_own"] = round(row["wheel"]["us"] / row["own"]["us"], 2)
                 if sweep:
@@ -168,16 +172,15 @@ def table(timer: Timer, kinds: list[StoredRow], heads: list[int], batches: list[
 
 
 def swept(timer: Timer, scene: Scene, calls: list[DecodeCall], kind: str, heads: int) -> Row:
-    """Times of every block that could serve these heads, at every number of splits that may be sensible."""
+    """Times of every block that could serve these heads, at every number of splits that runs at once."""
     found: Row = {}
     for shape in block_shapes(kind):
-        blocks = -(-heads // shape.heads)
-        if blocks > 4 or shape.heads >= 2 * max(heads, 8):
+        if shape.heads >= 2 * max(heads, 8):
             continue
-        for splits in sorted({1} | {splits for _, splits in shape.tuned}):
-            if splits == 1 or scene.batch * blocks * splits <= 300:
-                name = f"{shape.heads}x{blocks}/{splits}"
-                found[name] = own(timer, scene, calls, splits, shape)["us"]
+        for splits in SPLITS:
+            grid = scene.batch * shape.blocks(heads, splits)
+            if grid <= MOST_BLOCKS or (splits == 1 and shape.heads * 4 > heads):
+                found[f"{shape.heads}/{splits}"] = own(timer, scene, calls, splits, shape)["us"]
     return dict(sorted(found.items(), key=lambda item: float(item[1])))
 
 
@@ -185,9 +188,8 @@ def summary(rows: list[Row]) -> str:
     """A short table."""
     lines = []
     for row in rows:
-        text = (
-            f"{row['rows']:5} h={row['heads']:3} batch {row['batch']:3} x{row['splits']:2}  {row['own']['us']:7.2f} us"
-        )
+        name = f"{row['rows']:5} h={row['heads']:3} batch {row['batch']:3}"
+        text = f"{name} {row['block_heads']:3}/{row['splits']:<2}  {row['own']['us']:7.2f} us"
         text += f" error {row['own']['error']:.1e} lse {row['own']['lse_error']:.1e}"
         if "wheel" in row:
             text += (
@@ -206,12 +208,14 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=["fp8", "bf16"])
     parser.add_argument("--heads", nargs="*", type=int, default=list(HEADS))
     parser.add_argument("--batches", nargs="*", type=int, default=list(BATCHES))
+    parser.add_argument("--no-wheel", action="store_true", help="own kernels alone")
     parser.add_argument("--sweep", action="store_true", help="every number of splits")
     arguments = parser.parse_args()
     compile_all()
     torch.manual_seed(0)
     kinds = [kind for kind in (FP8_ROWS, BF16_ROWS) if kind.name in arguments.rows]
-    rows = table(Timer(), kinds, arguments.heads, arguments.batches, sweep=arguments.sweep)
+    beside = flash_mla is not None and not arguments.no_wheel
+    rows = table(Timer(), kinds, arguments.heads, arguments.batches, sweep=arguments.sweep, beside=beside)
     result: Row = {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "gpu": torch.cuda.get_device_name(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +97,7 @@ def make(
     batch: int = 2,
     query_rows: int = 1,
     top_k: int = 192,
-    rows: int = 500,
+    rows: int = 512,
     seed: int = 0,
     query_size: float = 0.5,
     scales: tuple[float, float] = (0.001, 0.021),
@@ -132,10 +133,11 @@ def _no_rows(picks: Tensor) -> None:
     picks[..., 3], picks[..., 40], picks[..., 90:] = 2**31 - 1, -(2**31), -1
 
 
-def edge_cases(kind: str, heads: int) -> dict[str, Case]:
+@functools.cache
+def edge_cases(kind: str, heads: int, top_k: int = 192) -> dict[str, Case]:
     """Numerical edge cases by name."""
-    plain = make(kind, heads)
-    outlier = make(kind, heads, query_size=6.0, seed=5)
+    plain = make(kind, heads, top_k=top_k)
+    outlier = make(kind, heads, top_k=top_k, query_size=6.0, seed=5)
     sinks = torch.linspace(-3, 9, heads)
     infinite = torch.where(torch.arange(heads) % 2 == 0, -torch.inf, torch.inf)
     counts = torch.tensor([[77], [0]], dtype=torch.int32)
@@ -148,7 +150,7 @@ def edge_cases(kind: str, heads: int) -> dict[str, Case]:
         "duplicates": _with(plain, _repeat),
         "numbers that are no row": _with(plain, _no_rows),
         "large logits": outlier,
-        "scales from tiny to huge": make(kind, heads, scales=(1e-6, 3.0), seed=6),
+        "scales from tiny to huge": make(kind, heads, top_k=top_k, scales=(1e-6, 3.0), seed=6),
         "sink": replace(plain, sink=sinks),
         "infinite sink": replace(plain, sink=infinite),
         "sink and no picks": _with(replace(plain, sink=infinite), lambda picks: picks[0].fill_(-1)),

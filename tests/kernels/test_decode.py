@@ -73,6 +73,14 @@ def test_parts_merge_to_the_whole(sink: torch.Tensor | None) -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_a_merge_writes_where_told() -> None:
+    part = (torch.ones(1, 1, 2, 512), torch.zeros(1, 1, 2))
+    found = merge_lse([part, (part[0] * 3, part[1].clone())], out=part[0], lse=part[1])
+    assert found[0] is part[0]
+    assert part[0].unique().tolist() == [2.0]
+    torch.testing.assert_close(part[1], torch.full((1, 1, 2), 2.0).log())
+
+
 def test_an_empty_part_may_hold_anything() -> None:
     good = (torch.ones(1, 1, 1, 512), torch.zeros(1, 1, 1))
     empty = (torch.full((1, 1, 1, 512), torch.nan), torch.full((1, 1, 1), -torch.inf))
@@ -133,6 +141,8 @@ def test_a_backend_that_cannot_says_which_can() -> None:
 def test_parts_that_do_not_fit_each_other_are_refused() -> None:
     part = (torch.zeros(1, 1, 4, 512), torch.zeros(1, 1, 4))
     assert _fields(lambda: merge_lse([])) == ["parts"]
+    assert _fields(lambda: merge_lse([part] * 5)) == ["parts"]
+    assert _fields(lambda: merge_lse([part], out=part[1], lse=part[0])) == ["out.shape", "lse.shape"]
     other = (torch.zeros(1, 1, 4, 512).half(), torch.zeros(1, 1, 3))
     assert _fields(lambda: merge_lse([part, other], sink=torch.zeros(3))) == [
         "parts[1].out.dtype",

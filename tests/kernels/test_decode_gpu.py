@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hisparse_svc import InvalidInput
 from hisparse_svc.kernels import DeviceUnavailable, merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.cuda import decode
-from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
+from hisparse_svc.kernels.cuda.decode_shapes import SPLITS, block_shapes
 from hisparse_svc.kernels.decode.call import make_call
 
-from tests.kernels.decode_cases import EDGE_NAMES, SCALE, Case, edge_cases, make
+from tests.kernels.decode_cases import SCALE, Case, edge_cases, make
 
 pytestmark = pytest.mark.gpu
 
@@ -19,7 +21,8 @@ BACKENDS = ("cuda", "triton")
 HEADS = (8, 11, 16, 24, 64, 128)
 OUT_ERROR = 5e-3
 """Of the norm, against float64: what bfloat16 queries and outputs leave; FP8 rows are dequantised without more."""
-LSE_ERROR = 2e-3
+LSE_ERROR = 3e-4
+"""Of 1 + |LSE|: FP8 blocks of many heads round scales to f16."""
 
 
 def _run(case: Case, backend: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,27 +42,47 @@ def _run(case: Case, backend: str) -> tuple[torch.Tensor, torch.Tensor]:
     return found[0]
 
 
-def _compare(found: tuple[torch.Tensor, torch.Tensor], case: Case, what: str) -> None:
+def _compare(
+    found: tuple[torch.Tensor, torch.Tensor],
+    case: Case,
+    what: str,
+    *,
+    most: float = OUT_ERROR,
+    most_lse: float = LSE_ERROR,
+) -> None:
     out, lse = (part.double() for part in found)
     wanted_out, wanted_lse = case.oracle()
     empty = wanted_lse == -torch.inf
     assert bool((lse[empty] == -torch.inf).all()), f"{what}: an empty selection has LSE -inf"
     assert bool((out[empty] == 0).all()), f"{what}: an empty selection gives 0"
-    lse_error = float((lse - wanted_lse)[~empty].abs().max()) if not bool(empty.all()) else 0.0
-    assert lse_error < LSE_ERROR, f"{what}: LSE is off by {lse_error:.1e}"
+    off = (lse - wanted_lse).abs() / (1 + wanted_lse.abs())
+    lse_error = float(off[~empty].max()) if not bool(empty.all()) else 0.0
+    assert lse_error < most_lse, f"{what}: LSE is off by {lse_error:.1e}"
     norm = wanted_out.norm(dim=-1)
     error = (out - wanted_out).norm(dim=-1)
     assert bool((error[norm == 0] == 0).all()), f"{what}: what must be 0 is not"
     worst = float((error / norm)[norm > 0].max()) if bool((norm > 0).any()) else 0.0
-    assert worst < OUT_ERROR, f"{what}: the worst head is off by {worst:.1e}"
+    assert worst < most, f"{what}: the worst head is off by {worst:.1e}"
+
+
+@pytest.mark.parametrize("heads", [8, 128])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_wheel_where_its_rules_hold(kind: str, heads: int) -> None:
+    for name, case in edge_cases(kind, heads, top_k=256).items():
+        if case.picks.shape[2] % 128 == 0:
+            found = _run(case.poisoned(), "flashmla")
+            # It rounds scales to bfloat16: logits of 20 are off by several hundredths.
+            _compare(found, case, f"flashmla {kind} {heads} heads, {name}", most=5e-2, most_lse=5e-2)
+    with pytest.raises((InvalidInput, DeviceUnavailable), match=r"multiple of|package"):
+        sparse_mla_decode(**make(kind, heads, top_k=100).to("cuda").arguments(), scale=SCALE, backend="flashmla")
 
 
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_edge_cases(backend: str, kind: str, heads: int) -> None:
-    for name in EDGE_NAMES:
-        case = edge_cases(kind, heads)[name].poisoned()
+    for name, plain in edge_cases(kind, heads).items():
+        case = plain.poisoned()
         _compare(_run(case, backend), case, f"{backend} {kind} {heads} heads, {name}")
 
 
@@ -68,7 +91,7 @@ def test_every_block_at_every_split(kind: str) -> None:
     for shape in block_shapes(kind):
         case = make(kind, shape.heads, batch=3, top_k=600, rows=1000, seed=shape.heads).poisoned()
         call = make_call(**case.to("cuda").arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
-        for splits in sorted({splits for _, splits in shape.tuned} | {1}):
+        for splits in SPLITS:
             decode.sparse_mla_decode(call, shape=shape, splits=splits)
             found = (call.out.cpu(), call.lse.cpu())
             _compare(found, case, f"{shape.source} {kind} {shape.heads} heads, {splits} splits")
@@ -90,12 +113,7 @@ def test_no_kernel_spills() -> None:
     for kind in KINDS:
         for shape in block_shapes(kind):
             for splits in (1, 16):
-                assert decode.decode_kernel(0, shape, splits).local_bytes == 0, (
-                    shape.source,
-                    kind,
-                    shape.heads,
-                    splits,
-                )
+                assert decode.decode_kernel(0, shape, splits).local_bytes == 0, (shape, splits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,6 +147,14 @@ def test_hits_and_misses_merge_to_the_whole(kind: str) -> None:
     ]
     out, lse = merge_lse(parts)
     _compare((out.cpu(), lse.cpu()), case, kind)
+    empty = (torch.full_like(out, torch.nan), torch.full_like(lse, -torch.inf))
+    sink = torch.linspace(-2, 9, 8)
+    sink[0], sink[1] = torch.inf, -torch.inf
+    found = merge_lse([empty, *parts], sink=sink.cuda(), out=out, lse=lse)
+    _compare((found[0].cpu(), found[1].cpu()), replace(case, sink=sink), f"{kind} with a sink")
+    out, lse = merge_lse([empty, empty], sink=sink.cuda())
+    assert bool((out == 0).all())
+    assert bool((lse == -torch.inf).all())
 
 
 @pytest.mark.parametrize("most", [1, 100, 124, 1000])

@@ -38,17 +38,19 @@ struct Call {                                               // its members are t
 
 struct Share {
   int query, first_head, picks, begin, end;                  // tiles begin .. end of the query's first `picks` picks
+  int split;                                                 // which block of the cluster
 };
 template <int TOKENS, int BLOCK_HEADS>
 __device__ __forceinline__ Share share_of_block(const Call& call) {
-  const int rank = blockIdx.x % SPLITS, item = blockIdx.x / SPLITS, head_blocks = (call.heads + BLOCK_HEADS - 1) / BLOCK_HEADS;
+  const int item = blockIdx.x / SPLITS, head_blocks = (call.heads + BLOCK_HEADS - 1) / BLOCK_HEADS;
   Share share;
+  share.split = blockIdx.x % SPLITS;
   share.query = item / head_blocks;
   share.first_head = item % head_blocks * BLOCK_HEADS;
   share.picks = call.counts ? min(max(__ldg(call.counts + share.query), 0), call.top_k) : call.top_k;
   const int tiles = (share.picks + TOKENS - 1) / TOKENS;
-  share.begin = rank * tiles / SPLITS;
-  share.end = (rank + 1) * tiles / SPLITS;
+  share.begin = share.split * tiles / SPLITS;
+  share.end = (share.split + 1) * tiles / SPLITS;
   return share;
 }
 __device__ __forceinline__ int pick_at(const Call& call, const Share& share, int position) {

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels.cuda.compile import Kernel, load_kernel
-from hisparse_svc.kernels.cuda.decode_shapes import block_shape, splits_for
+from hisparse_svc.kernels.cuda.decode_shapes import choose
+from hisparse_svc.kernels.decode.call import MAX_PARTS
 from hisparse_svc.kernels.decode.rows import ROW_FORMATS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from hisparse_svc.kernels.cuda.decode_shapes import BlockShape
     from hisparse_svc.kernels.decode.call import DecodeCall
 
-__all__ = ["SHARED_BYTES", "decode_kernel", "kernel_constants", "sparse_mla_decode"]
+__all__ = ["SHARED_BYTES", "decode_kernel", "kernel_constants", "merge_lse", "sparse_mla_decode"]
 
 SHARED_BYTES = 232_448
 """Shared memory of a block: all that Hopper gives one. A block has its SM to itself: its registers see to that."""
 
+_MERGE_THREADS = 128
 _ROW_BYTES = {row.name: row.row_bytes for row in ROW_FORMATS.values()}
 
 
@@ -46,14 +50,13 @@ def decode_kernel(device: int, shape: BlockShape, splits: int) -> Kernel:
 
 
 def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, splits: int = 0) -> None:
-    """As `reference.sparse_mla_decode`, on the current stream; `shape` and `splits` force a choice."""
-    device = call.q.device.index if call.q.device.index is not None else torch.cuda.current_device()
-    chosen = shape or block_shape(call.stored.name, call.heads)
-    items = call.queries * -(-call.heads // chosen.heads)
-    splits = splits or splits_for(chosen, items, _sms(device, call.max_sms))
-    decode_kernel(device, chosen, splits).launch(
+    """As `reference.sparse_mla_decode`, on the current stream; `shape` and `splits` together force a choice."""
+    device = _device_of(call.q)
+    if shape is None or not splits:
+        shape, splits = choose(call.stored.name, call.heads, call.queries, _sms(device, call.max_sms))
+    decode_kernel(device, shape, splits).launch(
         torch.cuda.current_stream(device),
-        items * splits,
+        call.queries * shape.blocks(call.heads, splits),
         call.q.data_ptr(),
         call.rows.data_ptr(),
         call.picks.data_ptr(),
@@ -67,6 +70,31 @@ def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, spli
         ctypes.c_int32(call.rows.shape[0]),
         ctypes.c_float(call.scale * math.log2(math.e)),
     )
+
+
+def merge_lse(parts: Sequence[tuple[Tensor, Tensor]], sink: Tensor | None, out: Tensor, lse: Tensor) -> None:
+    """As `reference.merge_lse`, on the current stream, of bfloat16 outputs."""
+    device = _device_of(out)
+    kernel = load_kernel(device, "merge.cu", "merge", (("PARTS", len(parts)),), threads=_MERGE_THREADS)
+    unused = [0] * (MAX_PARTS - len(parts))
+    kernel.launch(
+        torch.cuda.current_stream(device),
+        -(-lse.numel() // (_MERGE_THREADS // 32)),
+        *(part.data_ptr() for part, _ in parts),
+        *unused,
+        *(part_lse.data_ptr() for _, part_lse in parts),
+        *unused,
+        _address(sink),
+        out.data_ptr(),
+        lse.data_ptr(),
+        ctypes.c_int32(lse.numel()),
+        ctypes.c_int32(lse.shape[-1]),
+    )
+
+
+def _device_of(tensor: Tensor) -> int:
+    index = tensor.device.index
+    return torch.cuda.current_device() if index is None else int(index)
 
 
 def _address(tensor: Tensor | None) -> int:

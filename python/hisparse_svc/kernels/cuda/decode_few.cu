@@ -48,13 +48,16 @@ __device__ __forceinline__ void group_meets(int group) {
 }
 __device__ __forceinline__ void consumers_meet() { meet<15, CONSUMERS>(); }
 
-__device__ __forceinline__ void produce(const Call& call, const Share& share, u32 shared, int warp, int lane) {
+// This lane's pick of a tile: lanes below ROWS_PER_WARP have one row each.
+__device__ __forceinline__ int lane_pick(const Call& call, const Share& share, int tile, int warp, int lane) {
+  const bool busy = lane < ROWS_PER_WARP && tile < share.end;
+  return busy ? pick_at(call, share, tile * TILE + warp * ROWS_PER_WARP + lane) : -1;
+}
+
+// `ahead`: picks of the first tiles, loaded before the block met so that the first rows start early.
+__device__ __forceinline__ void produce(const Call& call, const Share& share, u32 shared, int (&ahead)[PREFETCH], int warp,
+                                        int lane) {
   const int row = warp * ROWS_PER_WARP + lane;
-  const bool busy = lane < ROWS_PER_WARP;
-  const auto pick = [&](int tile) { return busy && tile < share.end ? pick_at(call, share, tile * TILE + row) : -1; };
-  int ahead[PREFETCH];
-#pragma unroll
-  for (int p = 0; p < PREFETCH; p++) ahead[p] = pick(share.begin + p);
   int stage = 0, parity = 1;
   for (int start = share.begin; start < share.end; start += PREFETCH) {
 #pragma unroll
@@ -62,9 +65,9 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
       const int tile = start + p;
       if (tile >= share.end) break;
       const int current = ahead[p];
-      ahead[p] = pick(tile + PREFETCH);
+      ahead[p] = lane_pick(call, share, tile + PREFETCH, warp, lane);
       barrier_wait(shared + EMPTY + 8 * stage, parity);
-      if (busy)
+      if (lane < ROWS_PER_WARP)
         fetch_row(call, current, shared + RING + stage * STAGE_BYTES + row * ROW_PITCH,
                   shared + MASKS + (stage * TILE + row) * 4, shared + FULL + 8 * stage);
       __syncwarp();
@@ -365,13 +368,17 @@ decode_few(const bf16* q, const u8* rows, const int* picks, const int* counts, c
     }
     barrier_init_done();
   }
+  const int producer = warp - 4 * GROUPS;                    // negative: a consumer
+  int ahead[PREFETCH];
+#pragma unroll
+  for (int p = 0; p < PREFETCH; p++) ahead[p] = producer >= 0 ? lane_pick(call, share, share.begin + p, producer, lane) : -1;
   __syncthreads();
   if (SPLITS > 1) cluster_arrive_relaxed();
-  if (warp >= 4 * GROUPS) {
+  if (producer >= 0) {
 #if PRODUCER_REGISTERS
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
 #endif
-    produce(call, share, shared, warp - 4 * GROUPS, lane);
+    produce(call, share, shared, ahead, producer, lane);
     if (SPLITS > 1) {
       __syncwarp();
       cluster_wait();
@@ -433,7 +440,7 @@ decode_few(const bf16* q, const u8* rows, const int* picks, const int* counts, c
     __syncwarp();
     cluster_wait();                                          // the other blocks have started
   }
-  const int rank = blockIdx.x % SPLITS;
+  const int rank = share.split;
   for (int f = threadIdx.x; f < FRAGMENTS; f += CONSUMERS) {
     const Merged merged = merge<GROUPS>(shared + f * 16, FRAGMENTS * 16,
                                         shared + GROUP_SUMS + heads_of_fragment(f) * 8, HEADS * 8);

@@ -1,20 +1,27 @@
-"""Blocks of the sparse MLA decode kernels, and how many share a query: tuned once on an H200, kept here as a table.
+"""Blocks of the sparse MLA decode kernels, and the choice of one and of how many share a query.
 
 ::
 
-    heads of a call ──► kernel and heads of a block ──► items = queries × blocks of heads ──► splits of an item
+    heads of a call ──► shape ──► items = queries × blocks of its heads ──► splits of an item
 
-An item is one query with one block's heads. Its tiles are split over a cluster of `splits` blocks, so that few items
-fill the GPU; each block takes a whole SM. `benches/decode.py --sweep` measures every choice.
+An item is one query with the heads of one block. Its tiles are split over a cluster of `splits` blocks, so that few
+items fill the GPU; each block has an SM to itself. `decode_table` says which choice was fastest where.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BlockShape", "block_shape", "block_shapes", "splits_for"]
+from hisparse_svc.kernels.cuda.decode_table import TUNED
+
+__all__ = ["SPLITS", "BlockShape", "block_shapes", "choose"]
+
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 16)
+"""Shares that an item may be split into: sizes of a cluster."""
 
 _WARP = 32
+_FIXED_SHARE = 0.1
+"""Time of a block that splitting does not shorten, as a share of a whole item's: start, first rows, merge."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,6 @@ class BlockShape:
         heads: Heads of a block.
         constants: What is defined for it beside `SPLITS`, `HEADS` and `ROW_BYTES`.
         threads: Threads of a block.
-        tuned: (items, splits): up to so many items, split each so often; one more line starts where the last ends.
     """
 
     source: str
@@ -35,7 +41,10 @@ class BlockShape:
     heads: int
     constants: tuple[tuple[str, int], ...]
     threads: int
-    tuned: tuple[tuple[int, int], ...]
+
+    def blocks(self, heads: int, splits: int) -> int:
+        """Blocks of one query of so many heads."""
+        return -(-heads // self.heads) * splits
 
     @property
     def kernel(self) -> str:
@@ -43,9 +52,7 @@ class BlockShape:
         return self.source.removesuffix(".cu")
 
 
-def _few(
-    rows: str, heads: int, *, stages: int, groups: int, registers: tuple[int, int], tuned: tuple[tuple[int, int], ...]
-) -> BlockShape:
+def _few(rows: str, heads: int, *, stages: int, groups: int, registers: tuple[int, int] = (0, 0)) -> BlockShape:
     producers = 4
     constants = (
         ("STAGES", stages),
@@ -54,53 +61,64 @@ def _few(
         ("CONSUMER_REGISTERS", registers[0]),
         ("PRODUCER_REGISTERS", registers[1]),
     )
-    return BlockShape("decode_few.cu", rows, heads, constants, (4 * groups + producers) * _WARP, tuned)
+    return BlockShape("decode_few.cu", rows, heads, constants, (4 * groups + producers) * _WARP)
 
 
-_TUNED_FEW = ((4, 16), (8, 8), (11, 8), (16, 6), (22, 5), (32, 3), (66, 2))
+def _many(rows: str, heads: int, *, units: int, scorers: int) -> BlockShape:
+    # Registers of each warpgroup: scorers + 2 × values + producers is what the threads start with, 4 × 128 or 5 × 96.
+    score, value = (120, 184) if scorers == 1 else (96, 128)
+    constants = (
+        ("UNITS", units),
+        ("SCORERS", scorers),
+        ("SCORE_REGISTERS", score),
+        ("VALUE_REGISTERS", value),
+        ("PRODUCER_REGISTERS", 24),
+    )
+    return BlockShape("decode_many.cu", rows, heads, constants, (scorers + 3) * 4 * _WARP)
 
-_SHAPES = (
-    # Registers: what the launch bound leaves where (0, 0); sixteen heads need more than the 128 of 512 threads.
-    _few("fp8", 8, stages=6, groups=3, registers=(0, 0), tuned=_TUNED_FEW),
-    _few("fp8", 16, stages=6, groups=3, registers=(160, 32), tuned=_TUNED_FEW),
-    # Rows of 1152 bytes: four tiles are what shared memory holds.
-    _few("bf16", 8, stages=4, groups=2, registers=(0, 0), tuned=_TUNED_FEW),
-    _few("bf16", 16, stages=4, groups=2, registers=(0, 0), tuned=_TUNED_FEW),
-)
+
+_SHAPES = {
+    (shape.rows, shape.heads): shape
+    for shape in (
+        _few("fp8", 8, stages=6, groups=3),
+        _few("fp8", 16, stages=6, groups=3, registers=(160, 32)),  # more than the 128 that 512 threads have each
+        _many("fp8", 32, units=8, scorers=2),
+        _many("fp8", 64, units=6, scorers=1),  # their sums leave no registers for a second scorer
+        # Rows of 1152 bytes: four tiles are what shared memory holds.
+        _few("bf16", 8, stages=4, groups=2),
+        _few("bf16", 16, stages=4, groups=2),
+        # 64 heads a block would leave room for three units, and a tile is two.
+        _many("bf16", 32, units=4, scorers=1),
+    )
+}
 
 
 def block_shapes(rows: str) -> list[BlockShape]:
     """Give the blocks for a row format, by heads."""
-    return [shape for shape in _SHAPES if shape.rows == rows]
+    return [shape for shape in _SHAPES.values() if shape.rows == rows]
 
 
-def block_shape(rows: str, heads: int) -> BlockShape:
-    """Choose the block for a call: the smallest that holds all heads, else the largest."""
-    shapes = block_shapes(rows)
-    return next((shape for shape in shapes if shape.heads >= heads), shapes[-1])
+def choose(rows: str, heads: int, queries: int, sms: int) -> tuple[BlockShape, int]:
+    """Choose the block and the splits of each item.
 
-
-def splits_for(shape: BlockShape, items: int, sms: int) -> int:
-    """Choose the splits of each item.
-
-    The tuned number where all its blocks run at once; else the one whose waves of blocks end first.
+    The table's line where all its blocks run at once on the SMs given; else the number of splits whose waves of blocks
+    end first.
 
     Args:
-        shape: The block.
-        items: Queries times blocks of heads.
+        rows: Row format.
+        heads: Heads of the call.
+        queries: Its queries.
         sms: SMs to use.
     """
-    tuned = next((splits for most, splits in shape.tuned if items <= most), 1)
-    if items * tuned <= sms:
-        return tuned
-    choices = sorted({splits for _, splits in shape.tuned if splits <= sms} | {1})
+    column = next(column for most, column in TUNED[rows].items() if heads <= most)
+    for most, block_heads, splits in column:
+        shape = _SHAPES[rows, block_heads]
+        if queries <= most and queries * shape.blocks(heads, splits) <= sms:
+            return shape, splits
+    shape = _SHAPES[rows, column[-1][1]]
 
     def cost(splits: int) -> float:
-        waves = -(-items * splits // sms)
+        waves = -(-queries * shape.blocks(heads, splits) // sms)
         return waves * (1 / splits + _FIXED_SHARE)
 
-    return min(choices, key=cost)
-
-
-_FIXED_SHARE = 0.1
-"""Time of a block that splitting does not shorten, as a share of a whole item's: start, first rows, merge."""
+    return shape, min((splits for splits in SPLITS if splits <= sms), key=cost)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.decode.backends import choose
 from hisparse_svc.kernels.decode.call import check_parts, make_call
@@ -74,21 +76,38 @@ def sparse_mla_decode(
     return call.out, call.lse
 
 
-def merge_lse(parts: Sequence[tuple[Tensor, Tensor]], *, sink: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def merge_lse(
+    parts: Sequence[tuple[Tensor, Tensor]],
+    *,
+    sink: Tensor | None = None,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """Merge attention over disjoint sets of rows into attention over all of them.
 
     The parts are summed in the order given. Each must have been made without a sink.
 
     Args:
-        parts: What `sparse_mla_decode` returned for each set.
+        parts: What `sparse_mla_decode` returned for each set, 1 to 4 of them.
         sink: As there, applied to the whole.
+        out: Where to write; a part's own tensor will do. Allocated where not given.
+        lse: The same for the log-sum-exp.
 
     Returns:
         As `sparse_mla_decode` over all rows.
 
     Raises:
         InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
     """
     parts = list(parts)
-    check_parts(parts, sink)
-    return reference.merge_lse(parts, sink)
+    out, lse = check_parts(parts, sink, out, lse)
+    if out.is_cuda and out.dtype is torch.bfloat16:
+        from hisparse_svc.kernels.cuda import decode  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
+
+        decode.merge_lse(parts, sink, out, lse)
+    else:
+        for given, merged in zip((out, lse), reference.merge_lse(parts, sink), strict=True):
+            given.copy_(merged)
+    return out, lse

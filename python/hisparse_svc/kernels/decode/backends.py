@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +22,7 @@ from hisparse_svc.kernels.decode.rows import BF16_ROWS, F32_ROWS, FP8_ROWS
 from hisparse_svc.kernels.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from hisparse_svc.kernels.decode.call import DecodeCall
 
@@ -44,8 +44,8 @@ class Backend:
         fp8_sms: The same for FP8 rows.
         bf16_queries: Queries must be bfloat16.
         packed_rows: Rows must lie without gaps.
-        top_k_multiple: Picks must be so many.
-        counts: Takes `counts`.
+        top_k_multiples: Picks must be a multiple of this, per row format.
+        rows_multiple: And rows of this.
         capped: Can leave SMs free (`max_sms`).
         module: Package it needs.
     """
@@ -58,8 +58,8 @@ class Backend:
     fp8_sms: range = _ANY_SM
     bf16_queries: bool = True
     packed_rows: bool = False
-    top_k_multiple: int = 1
-    counts: bool = True
+    top_k_multiples: Mapping[str, int] = field(default_factory=dict)
+    rows_multiple: int = 1
     capped: bool = False
     module: str = ""
 
@@ -81,11 +81,13 @@ class Backend:
         if self.packed_rows and call.rows.stride(0) != stored.row_bytes:
             rule = f"must have a row every {stored.row_bytes} bytes"
             refuse("rows.stride", call.rows.stride(), rule, "use a RowFormat without alignment, or backend cuda")
-        if call.top_k % self.top_k_multiple:
-            rule = f"must be a multiple of {self.top_k_multiple}"
+        multiple = self.top_k_multiples.get(stored.name, 1)
+        if call.top_k % multiple:
+            rule = f"must hold a multiple of {multiple} picks"
             refuse("picks.shape", tuple(call.picks.shape), rule, "pad picks with -1, or use backend cuda or triton")
-        if call.counts is not None and not self.counts:
-            refuse("counts", "given", "must be absent", "write -1 to the picks behind, or use backend cuda or triton")
+        if call.rows.shape[0] % self.rows_multiple:
+            rule = f"must hold a multiple of {self.rows_multiple} rows"
+            refuse("rows.shape", tuple(call.rows.shape), rule, "use backend cuda or triton")
         if call.max_sms and not self.capped:
             refuse("max_sms", call.max_sms, "must be 0", "only backend cuda leaves SMs free")
         return found
@@ -114,6 +116,18 @@ def _cuda(call: DecodeCall) -> None:
     decode.sparse_mla_decode(call)
 
 
+def _triton(call: DecodeCall) -> None:
+    from hisparse_svc.kernels import triton_decode  # noqa: PLC0415 - Triton comes with torch's CUDA builds alone
+
+    triton_decode.sparse_mla_decode(call)
+
+
+def _flashmla(call: DecodeCall) -> None:
+    from hisparse_svc.kernels import flashmla  # noqa: PLC0415
+
+    flashmla.sparse_mla_decode(call)
+
+
 _STORED = frozenset({FP8_ROWS.name, BF16_ROWS.name})
 _HOPPER = range(90, 91)
 
@@ -136,6 +150,27 @@ BACKENDS = {
             fp8_sms=_HOPPER,
             capped=True,
             module="cuda.core",
+        ),
+        Backend(
+            "triton",
+            "other GPUs: one source for all of them, bound by its instructions where the own kernels are by memory",
+            _STORED,
+            _triton,
+            sms=range(80, 1000),
+            fp8_sms=range(89, 1000),
+            module="triton",
+        ),
+        Backend(
+            "flashmla",
+            "never by itself: it was slower than the own kernels at every point of docs/decode.md",
+            _STORED,
+            _flashmla,
+            sms=_HOPPER,
+            fp8_sms=_HOPPER,
+            packed_rows=True,
+            top_k_multiples={FP8_ROWS.name: 64, BF16_ROWS.name: 128},
+            rows_multiple=64,
+            module="flash_mla",
         ),
     )
 }

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.kernels.decode.rows import StoredRow
 
-__all__ = ["MAX_HEADS", "DecodeCall", "check_parts", "make_call"]
+__all__ = ["MAX_HEADS", "MAX_PARTS", "DecodeCall", "check_parts", "make_call"]
 
 MAX_HEADS = 128
 """Heads of one call: what MLA models have before any split over GPUs."""
@@ -151,21 +151,34 @@ def _check_rows(check: Checks, rows: Tensor) -> None:
     check.rows("rows", rows, (rows.shape[0], rows.shape[1]))
 
 
-def check_parts(parts: list[tuple[Tensor, Tensor]], sink: Tensor | None) -> None:
-    """Check what `merge_lse` is given.
+MAX_PARTS = 4
+"""Parts of one merge."""
+
+
+def check_parts(
+    parts: list[tuple[Tensor, Tensor]], sink: Tensor | None, out: Tensor | None, lse: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Check what `merge_lse` is given, and give where to write, allocated if it was not given.
 
     Raises:
         InvalidInput: With everything wrong about it.
     """
-    if not parts:
+    if not 1 <= len(parts) <= MAX_PARTS:
         with Checks(torch.device("cpu")) as check:
-            check.refuse("parts", "empty", "must hold at least one part", "pass what sparse_mla_decode returned")
-        return
+            rule = f"must be 1 to {MAX_PARTS} parts"
+            check.refuse("parts", len(parts), rule, "pass what sparse_mla_decode returned, or merge in steps")
     first_out, first_lse = parts[0]
     shape = tuple(first_out.shape)
     with Checks(first_out.device) as check:
-        for index, (out, lse) in enumerate(parts):
-            check.tensor(f"parts[{index}].out", out, shape, first_out.dtype, _CALLER)
-            check.tensor(f"parts[{index}].lse", lse, shape[:-1], first_lse.dtype, _CALLER)
+        if len(shape) != 4 or shape[-1] != LATENT_WIDTH:
+            check.refuse("parts[0].out.shape", shape, f"must be (batch, query rows, heads, {LATENT_WIDTH})", _CALLER)
+        for index, (part, part_lse) in enumerate(parts):
+            check.tensor(f"parts[{index}].out", part, shape, first_out.dtype, _CALLER)
+            check.tensor(f"parts[{index}].lse", part_lse, shape[:-1], lse_type(first_out), _CALLER)
         if sink is not None:
             check.tensor("sink", sink, shape[-2:-1], torch.float32, _CALLER)
+        if out is not None:
+            check.tensor("out", out, shape, first_out.dtype, _CALLER)
+        if lse is not None:
+            check.tensor("lse", lse, shape[:-1], lse_type(first_out), _CALLER)
+    return torch.empty_like(first_out) if out is None else out, torch.empty_like(first_lse) if lse is None else lse
