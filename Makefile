@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image fix clean
+.PHONY: help setup setup-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -84,6 +84,13 @@ check-proto: $(BIN)/.ready
 
 proto: $(BIN)/.ready ## Make the Python code of proto/ anew
 	$(BIN)/python proto/generate.py
+
+# The Go example's code, committed so that it builds without them; the plugins come from the Go proxy.
+router-go-proto: $(BIN)/.ready ## Make the Go code of examples/router-go anew
+	mkdir -p target/go-bin
+	GOBIN=$(CURDIR)/target/go-bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.10
+	GOBIN=$(CURDIR)/target/go-bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.0
+	cd proto && PATH=$(CURDIR)/target/go-bin:$(PATH) buf generate --template ../examples/router-go/buf.gen.yaml -o ../examples/router-go $(foreach file,types capacity admission,--path hisparse/v1/$(file).proto)
 
 proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes must not break
 	cd proto && buf build --exclude-source-info -o hisparse.binpb

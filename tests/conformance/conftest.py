@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.serve.conftest import SMALL, Served, start
+from tests.serve.conftest import SMALL, Served, serve, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["serve"]
 
 
 @pytest.fixture(scope="package")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
@@ -12,6 +13,7 @@ from hisparse_svc import conformance
 from tests.conftest import run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.serve.conftest import Served
@@ -52,6 +54,24 @@ def test_a_node_in_use_is_left_as_it_is(ledger_only: Served) -> None:
         assert [lease.id for lease in client.list_leases()] == [held.lease.id]
 
 
+def test_a_router_is_tried_as_far_as_its_role_goes(serve: Callable[..., Served]) -> None:
+    served = serve("--access", f"uid:{os.getuid()}=router@team-a")
+    report = conformance.run(served.target, destructive=True, tenant="team-a", only=["admit.*", "dump.*", "drain.*"])
+    assert report.failures() == {}
+    outcomes = {result.name: result.outcome for result in report.results}
+    assert outcomes["admit.the_same_request_is_granted_once"] == "passed"
+    assert outcomes["admit.a_request_id_is_a_tenants_own"] == "skipped"
+    assert outcomes["dump.every_lease_is_in_it_with_its_extents"] == "skipped"
+    assert outcomes["drain.nothing_new_is_granted"] == "skipped"
+
+
+def test_a_tenant_in_use_is_not_run_under(ledger_only: Served) -> None:
+    with ledger_only.client() as client, client.admit(64, tenant="team-a") as held:
+        told = run("conformance", ledger_only.target, "--tenant", "team-a")
+        assert (told.code, "--tenant" in told.err) == (2, True)
+        assert not held.release().already_released
+
+
 def test_the_command_reports_as_json_and_junit(ledger_only: Served, tmp_path: Path) -> None:
     files = ("--out", str(tmp_path / "r.json"), "--junit", str(tmp_path / "r.xml"))
     told = run("conformance", ledger_only.target, "--only", "release.*", *files, "--json")
@@ -70,8 +90,8 @@ def test_the_command_reports_as_json_and_junit(ledger_only: Served, tmp_path: Pa
         (["unix:/nowhere/h.sock"], 3, "no service to test"),
         (["unix:/nowhere/h.sock", "--only", "nothing.*"], 2, "matches no case"),
         (["nowhere"], 2, "must be unix:PATH or HOST:PORT"),
-        (["127.0.0.1:1", "--tls-cert", "/nowhere"], 2, "goes with --tls-cert"),
-        (["127.0.0.1:1", "--tls-ca", "/nowhere"], 2, "/nowhere"),
+        (["127.0.0.1:1", "--cert", "/nowhere"], 2, "--key is missing"),
+        (["127.0.0.1:1", "--ca", "/nowhere", "--cert", "/nowhere", "--key", "/nowhere"], 2, "/nowhere"),
     ],
 )
 def test_what_cannot_be_run_is_said(arguments: list[str], code: int, word: str) -> None:

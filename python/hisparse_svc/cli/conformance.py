@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from hisparse_svc.cli import options, output
 
 if TYPE_CHECKING:
-    from hisparse_svc.conformance import Report, Result
+    from hisparse_svc.conformance import Case, Report, Result
 
 BROKEN = 5
 """Exit code where the service breaks a rule; one of its own, so that CI tells it from a service that is not there."""
@@ -24,25 +23,25 @@ MARKS = {"passed": "[green]ok[/green]  ", "failed": "[red]FAIL[/red]", "error": 
 @options.flag("--only", "NAME", "Run these cases alone: names, or patterns such as `admit.*`.", many=True)
 @click.option("--list", "listed", is_flag=True, help="List the cases, and run none.")
 @click.option("--destructive", is_flag=True, help="Also run what disturbs other callers of the node: Drain.")
+@options.flag("--tenant", "NAME", "Run under this tenant, which nobody else uses, where the caller is held to one.")
 @options.flag("--out", "FILE", "Write the report as JSON to a file.")
 @options.flag("--junit", "FILE", "Write the report as JUnit XML to a file.")
-@options.flag("--tls-ca", "FILE", "Speak TLS; certificates that vouch for the service.")
-@options.flag("--tls-cert", "FILE", "Speak TLS; this caller's certificate.")
-@options.flag("--tls-key", "FILE", "Private key of --tls-cert.")
-@options.flag("--tls-name", "NAME", "Name in the service's certificate, where it is not the target's.")
+@options.flag("--ca", "FILE.pem", "Authority of the service's certificate, over TLS.  [HISPARSE_CA]")
+@options.flag("--cert", "FILE.pem", "Certificate to show the service.  [HISPARSE_CERT]")
+@options.flag("--key", "FILE.pem", "Its key.  [HISPARSE_KEY]")
 @options.common
 def command(
     target: str | None,
     *,
     only: tuple[str, ...],
     listed: bool,
+    tenant: str | None,
     destructive: bool,
     out: str | None,
     junit: str | None,
-    tls_ca: str | None,
-    tls_cert: str | None,
-    tls_key: str | None,
-    tls_name: str | None,
+    ca: str | None,
+    cert: str | None,
+    key: str | None,
     as_json: bool,
 ) -> None:
     """Say whether the service at TARGET keeps the promises of the interface: exit code 0, or 5 where it breaks one.
@@ -52,16 +51,14 @@ def command(
     """
     from hisparse_svc import conformance  # noqa: PLC0415 - grpc takes longer to import than other commands to run
     from hisparse_svc.conformance.run import chosen  # noqa: PLC0415 - as above
+    from hisparse_svc.rpc.tls import of_flags  # noqa: PLC0415 - as above
 
     if listed:
-        show_cases([(case.name, case.rule, case.text) for case in chosen(only)], as_json=as_json)
+        show_cases(chosen(only), as_json=as_json)
         return
-    files = {
-        flag: Path(os.fsdecode(path)) for flag, path in (("ca", tls_ca), ("cert", tls_cert), ("key", tls_key)) if path
-    }
-    tls = conformance.Tls(**files, server_name=tls_name or "") if files or tls_name else None
     told = None if as_json else show_result
-    report = conformance.run(target, tls=tls, destructive=destructive, only=only, told=told)
+    tls = of_flags(ca, cert, key)
+    report = conformance.run(target, tls=tls, tenant=tenant or "", destructive=destructive, only=only, told=told)
     if out:
         Path(out).write_text(output.json_text(report.document()) + "\n", encoding="utf-8")
     if junit:
@@ -74,15 +71,22 @@ def command(
         raise click.exceptions.Exit(BROKEN)
 
 
-def show_cases(cases: list[tuple[str, str, str]], *, as_json: bool) -> None:
-    """Print the cases."""
+def show_cases(cases: list[Case], *, as_json: bool) -> None:
+    """Print the rules, and the cases that show them."""
+    from hisparse_svc.conformance import RULES  # noqa: PLC0415 - as above
+
     if as_json:
-        output.emit_json({"cases": [{"name": name, "rule": rule, "text": text} for name, rule, text in cases]})
+        shown = [{"name": case.name, "rule": case.rule, "needs": case.needs, "text": case.text} for case in cases]
+        output.emit_json({"rules": RULES, "cases": shown})
         return
-    drawn = output.table("case", "rule", "what it shows", left=["case", "rule", "what it shows"])
-    for row in cases:
-        drawn.add_row(*map(output.shown, row))
-    output.console().print(drawn)
+    screen = output.console()
+    rules = output.table("rule", "promise", left=["rule", "promise"])
+    for rule, promise in RULES.items():
+        rules.add_row(rule, output.shown(promise))
+    screen.print(rules)
+    for case in cases:
+        screen.print(f"[bold]{output.shown(case.name)}[/bold]  ({', '.join([case.rule, *case.needs])})")
+        screen.print(f"    {output.shown(case.text)}")
 
 
 def show_result(result: Result) -> None:

@@ -25,8 +25,8 @@ from hisparse_svc.conformance import cases as _cases
 from hisparse_svc.conformance.case import CASES, NEEDS, Case
 from hisparse_svc.conformance.report import OUTCOMES, Report, Result
 from hisparse_svc.conformance.rules import RULES
-from hisparse_svc.conformance.run import Tls, run
+from hisparse_svc.conformance.run import run
 
-__all__ = ["CASES", "NEEDS", "OUTCOMES", "RULES", "Case", "Report", "Result", "Tls", "run"]
+__all__ = ["CASES", "NEEDS", "OUTCOMES", "RULES", "Case", "Report", "Result", "run"]
 
 del _cases

@@ -22,7 +22,7 @@ NEEDS = {
     "idle": "the node must be this suite's alone: others hold something here, so exact counts mean nothing",
     "destructive": "it disturbs every caller of the node: allow it with --destructive",
     "admin": "this caller has not the role of an operator",
-    "limits": "the service did not say its limits, as this caller has not the role of an operator",
+    "limits": "the service did not say its limits",
     "engine": "the service has no EngineService here: it serves one on a Unix socket beside an attach socket",
     "no engine": "the service has an EngineService here",
 }

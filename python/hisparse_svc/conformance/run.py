@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -18,36 +17,13 @@ from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc.channel import options
 from hisparse_svc.rpc.refusals import Unreachable
 from hisparse_svc.rpc.target import resolve
+from hisparse_svc.rpc.tls import resolve as certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from hisparse_svc.rpc.target import Target
-
-
-@dataclass(frozen=True)
-class Tls:
-    """How to speak to a service beyond this machine.
-
-    Attributes:
-        ca: File with the certificates that vouch for the service; the system's where none is given.
-        cert: File with this caller's certificate chain.
-        key: File with its private key.
-        server_name: Name that the service's certificate must have, where it is not the target's host.
-    """
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    server_name: str = ""
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        """Read the files."""
-        if (self.cert is None) is not (self.key is None):
-            raise InvalidInput([Problem("--tls-key", "missing", "goes with --tls-cert", "give both, or neither")])
-        ca, key, cert = (None if path is None else path.read_bytes() for path in (self.ca, self.key, self.cert))
-        return grpc.ssl_channel_credentials(ca, key, cert)
+    from hisparse_svc.rpc.tls import Tls
 
 
 def chosen(only: Iterable[str]) -> list[Case]:
@@ -70,6 +46,7 @@ def run(
     target: str | None = None,
     *,
     tls: Tls | None = None,
+    tenant: str = "",
     destructive: bool = False,
     only: Iterable[str] = (),
     told: Callable[[Result], None] | None = None,
@@ -78,7 +55,9 @@ def run(
 
     Args:
         target: `unix:PATH` or `HOST:PORT`; by default `HISPARSE_TARGET`, else the socket that `serve` makes.
-        tls: Speak TLS, and how.
+        tls: Certificates, for a service beyond this machine; by default those that the environment names.
+        tenant: Tenant to run under, for callers that are held to one. Nobody else may be using it: whatever it holds
+            when a case is over is released.
         destructive: Also run what disturbs other callers: Drain.
         only: Names or patterns (`admit.*`) of the cases to run; all where none is given.
         told: Called with each result as it comes.
@@ -88,13 +67,14 @@ def run(
 
     Raises:
         InvalidInput: A pattern or the target cannot be read.
-        Unreachable: Nothing answers there.
+        Unreachable: Nothing answers there, or not as a service of this interface.
     """
     cases, where = chosen(only), resolve(target)
-    channel = _channel(where, tls)
+    channel = _channel(where, certificates(tls, where))
     try:
         try:
-            server = Server(Wire(channel), destructive=destructive)
+            server = Server(Wire(channel), tenant=tenant, destructive=destructive)
+            _check_unused(server)
         except Refused as refused:
             raise Unreachable(f"no service to test at {where}: {refused}; start one, or name another target") from None
         report = Report(str(where), epoch=server.epoch, started_at=datetime.now(UTC).isoformat(timespec="seconds"))
@@ -111,11 +91,17 @@ def run(
         channel.close()
 
 
+def _check_unused(server: Server) -> None:
+    leases = server.call("ListLeases", tenant=server.tenant).leases
+    if leases:
+        rule = f"holds {len(leases)} leases or more, which the run would release"
+        raise InvalidInput([Problem("--tenant", f'"{server.tenant}"', rule, "name a tenant that nobody uses")])
+
+
 def _channel(where: Target, tls: Tls | None) -> grpc.Channel:
     if tls is None:
         return grpc.insecure_channel(where.address, options(where))
-    named = [("grpc.ssl_target_name_override", tls.server_name)] if tls.server_name else []
-    return grpc.secure_channel(where.address, tls.credentials(), [*options(where), *named])
+    return grpc.secure_channel(where.address, tls.credentials(), options(where))
 
 
 def _shown(case: Case, server: Server) -> Result:
@@ -135,7 +121,8 @@ def _outcome(case: Case, server: Server) -> tuple[str, str]:
     except Skipped as reason:
         found, message = "skipped", str(reason)
     except (Broken, Refused) as failure:
-        found, message = "failed", str(failure)
+        may_not = isinstance(failure, Refused) and failure.reason in ("WRONG_ROLE", "WRONG_TENANT")
+        found, message = "skipped" if may_not else "failed", str(failure)
     except Exception as failure:  # a defect of the case must not hide what the other cases find
         found, message = "error", f"the case broke off: {type(failure).__name__}: {failure}"
     try:

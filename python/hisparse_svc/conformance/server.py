@@ -41,11 +41,11 @@ HELD = ("reserved", "committed", "quarantined")
 class Server:
     """One service, and what one run holds of it."""
 
-    def __init__(self, wire: Wire, *, destructive: bool = False) -> None:
+    def __init__(self, wire: Wire, *, tenant: str = "", destructive: bool = False) -> None:
         self.wire = wire
         self.destructive = destructive
-        run = secrets.token_hex(4)
-        self.tenant, self.other_tenant = f"conformance-{run}", f"conformance-{run}-other"
+        self.tenant = tenant or f"conformance-{secrets.token_hex(4)}"
+        self.other_tenant = f"{self.tenant[:32]}-other"
         self._taken: dict[str, str] = {}
         self._newest = (0, 0)
         first = self.call("GetCapacity")
@@ -59,6 +59,7 @@ class Server:
                 raise
         self.page_tokens: int = self.info.page_tokens if self.info else 64
         self.limits: dict[str, int] = dict(self.info.limits) if self.info else {}
+        self.admin = self._may_dump()
         listed = self.wire.talk(standard.REFLECT, list_services="*")
         self.services = sorted(service.name for service in listed.list_services_response.service)
 
@@ -69,7 +70,7 @@ class Server:
         engine = "hisparse.v1.EngineService" in self.services
         there = {
             "destructive": lambda: self.destructive,
-            "admin": lambda: self.info is not None,
+            "admin": lambda: self.admin,
             "limits": lambda: bool(self.limits),
             "engine": lambda: engine,
             "no engine": lambda: not engine,
@@ -87,6 +88,16 @@ class Server:
             if not any(pool.scrubbing for pool in pools) or time.monotonic() > end:
                 return True
             time.sleep(0.05)
+
+    def _may_dump(self) -> bool:
+        try:
+            with self.wire.stream("Dump") as parts:
+                next(parts)
+        except Refused as refused:
+            if refused.code in (Code.PERMISSION_DENIED, Code.UNIMPLEMENTED):
+                return False
+            raise
+        return True
 
     def limit(self, name: str) -> int:
         """Give a bound of the interface.

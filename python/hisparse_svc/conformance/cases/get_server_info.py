@@ -25,7 +25,7 @@ BOUNDS = (
 )
 
 
-@case("standard", needs=["admin"])
+@case("standard", needs=["limits"])
 def it_says_who_answers(server: Server) -> None:
     """Version, backing, page size and addresses."""
     info = server.call("GetServerInfo")
@@ -35,14 +35,14 @@ def it_says_who_answers(server: Server) -> None:
     check(info.addresses, "addresses are missing")
 
 
-@case("fresh", needs=["admin"])
+@case("fresh", needs=["limits"])
 def it_agrees_with_the_capacity(server: Server) -> None:
     """Epoch and draining are the node's."""
     info, seen = server.call("GetServerInfo"), server.capacity()
     equal((info.epoch, info.draining), (seen.epoch, seen.draining), "epoch and draining")
 
 
-@case("fresh", needs=["admin"])
+@case("fresh", needs=["limits"])
 def its_uptime_grows_from_one_start(server: Server) -> None:
     """The start stays, the uptime grows."""
     first, second = server.call("GetServerInfo"), server.call("GetServerInfo")
@@ -51,7 +51,7 @@ def its_uptime_grows_from_one_start(server: Server) -> None:
     check(second.uptime.ToNanoseconds() > first.uptime.ToNanoseconds(), "uptime did not grow")
 
 
-@case("refusals", needs=["admin"])
+@case("refusals", needs=["limits"])
 def every_bound_is_told(server: Server) -> None:
     """The bounds that a caller may meet, each above 0."""
     limits = server.call("GetServerInfo").limits
