@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
     from hisparse_svc.engine.registration import NotRegistered
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
+    from hisparse_svc.engine.streams import partition_stream
     from hisparse_svc.engine.swapping import SwapIn, swap_in
     from hisparse_svc.kernels import Geometry, HostRows
     from hisparse_svc.rpc.values import Reclaimed, Usage
@@ -38,6 +39,7 @@ _HOMES = {
     "Usage": "hisparse_svc.rpc.values",
     "back_up": "hisparse_svc.engine.backups",
     "park_seat": "hisparse_svc.engine.parking",
+    "partition_stream": "hisparse_svc.engine.streams",
     "swap_in": "hisparse_svc.engine.swapping",
     "unpark_seat": "hisparse_svc.engine.parking",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "Usage",
     "back_up",
     "park_seat",
+    "partition_stream",
     "swap_in",
     "unpark_seat",
 ]

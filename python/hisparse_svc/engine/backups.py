@@ -51,6 +51,7 @@ def back_up(
     *,
     query_rows: int = 0,
     side_stream: Any = None,
+    signal: Any = None,
 ) -> BackUp:
     """Copy the rows that this step appended, all layers of a group, to host memory.
 
@@ -61,6 +62,8 @@ def back_up(
         batch: Requests of the batch; 0: as many as the cache has seats.
         query_rows: New tokens of each request; 0: the geometry's.
         side_stream: Stream to copy on; the current one where not given.
+        signal: An event to record behind the copy; made with `external=True`, every replay of a captured graph records
+            it: what other ranks wait for before they read the rows.
 
     Raises:
         InvalidInput: Anything wrong with the arguments.
@@ -84,4 +87,6 @@ def back_up(
     with torch.cuda.stream(stream):
         copy()
         done.record(stream)
+        if signal is not None:
+            signal.record(stream)
     return BackUp(done)

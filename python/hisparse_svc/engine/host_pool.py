@@ -11,6 +11,7 @@ on the engine's leases wait for a successor that knows the token, and are freed 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hisparse_svc import _core
@@ -368,6 +369,9 @@ class HostPool:
         registration, self._registration = self._registration, None
         if registration is not None:
             registration.close()
+            checks = sys.modules.get("hisparse_svc.kernels.checks")
+            if checks is not None:  # it remembers what the GPU could reach
+                checks.forget_registered()
         if self._client is not None:
             self._client.close()
             self._client = None

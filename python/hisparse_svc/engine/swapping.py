@@ -6,7 +6,8 @@
     side stream                    └── gather, few SMs ──────────────┘
                                  event                             event: `SwapIn.wait`
 
-Both events become edges where the caller's stream is being captured, so a graph replays the same overlap.
+Both events become edges where the caller's stream is being captured, so a graph replays the same overlap; what is to be
+waited for from outside of the graph is a `signal`.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def swap_in(
     side_stream: Any = None,
     expected_misses: int = 0,
     first_layers: int = 0,
+    signal: Any = None,
 ) -> SwapIn:
     """Make the picked rows of one group hot.
 
@@ -73,6 +75,8 @@ def swap_in(
         side_stream: Stream to gather on; the current one where not given.
         expected_misses: Missing rows to expect over the batch, for the choice of SMs; 0: a sixteenth of the picks.
         first_layers: Fetch so many layers of the group first, the rest behind them; 0: all at once.
+        signal: An event to record behind the last row. Made with `external=True` it survives capture: every replay of
+            the graph records it, and streams outside the graph may wait for it.
 
     Returns:
         Where the rows are, and what to wait for.
@@ -108,6 +112,8 @@ def swap_in(
             fetched = event()
             fetched.record(stream)
             ready.append(fetched)
+        if signal is not None:
+            signal.record(stream)
     return SwapIn(plan.rows, plan.counts, tuple(ready))
 
 

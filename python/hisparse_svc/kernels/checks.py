@@ -128,6 +128,11 @@ class Checks:
 _registered: dict[tuple[int, int], bool] = {}
 
 
+def forget_registered() -> None:
+    """Ask CUDA anew about all host memory: some of it has just been let go."""
+    _registered.clear()
+
+
 def _reachable(host: HostRows) -> bool:
     """Whether the first and the last byte are registered with CUDA. Asked once per address and size: it takes µs."""
     first = host.view.data_ptr()
