@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from hisparse_svc import InvalidInput
-from hisparse_svc.engine import MLA_FP8, HotCache, RowFormat, swap_in
+from hisparse_svc.engine import MLA_FP8, HostPool, HotCache, RowFormat, swap_in
 from hisparse_svc.kernels import Geometry, HostRows, append, backup, backup_pages, check_ids, gather, resolve
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ def test_layers_outside_the_group_are_refused(cache: HotCache, host: HostRows, l
     assert _fields(lambda: gather(GEOMETRY, host, cache.rows[0], cache.state, cache.plan, layers=layers)) == ["layers"]
 
 
+@pytest.mark.parametrize("blocks", [-1, 3, 12, 64])
+def test_grids_that_no_cluster_fits_are_refused(cache: HotCache, host: HostRows, blocks: int) -> None:
+    assert _fields(lambda: gather(GEOMETRY, host, cache.rows[0], cache.state, cache.plan, blocks=blocks)) == ["blocks"]
+
+
 def test_host_rows_must_be_bytes_in_host_memory_aligned_and_apart() -> None:
     good = torch.empty((3, 64, 2, 672), dtype=torch.uint8)
     assert HostRows(good[..., :656]).layer_pitch == 672
@@ -81,6 +86,43 @@ def test_pageable_host_memory_is_refused_for_a_gpu() -> None:
     cache = HotCache(GEOMETRY, [1], MLA_FP8, "cuda:0")
     pageable = HostRows(torch.empty((8, 64, 1, 656), dtype=torch.uint8))
     assert _fields(lambda: gather(GEOMETRY, pageable, cache.rows[0], cache.state, cache.plan)) == ["host"]
+
+
+@pytest.mark.gpu
+def test_a_pool_that_was_detached_is_refused_for_a_gpu() -> None:
+    cache = HotCache(Geometry(seats=2, hot_rows=64, top_k=16, context_tokens=128), [1], MLA_FP8, "cuda:0")
+    cache.take_seat(0, [0, 1], 100)
+    cache.plan.seats[:] = torch.tensor([0, -1])
+    cache.plan.picks[0, 0] = torch.arange(16)
+    with HostPool.embedded(host_pool="256MiB") as pool:
+        layer = next(group[0] for group in pool.groups() if len(group) == 1)
+        pool.register()
+        rows = pool.rows(layer)
+        pool.write_row(layer, page=0, row=3, data=bytes([9]) * 656)
+        swap_in(cache, 0, rows).wait()
+        assert int(cache.rows[0][0, int(cache.plan.rows[0, 0, 3])].sum()) == 9 * 656
+    assert _fields(lambda: swap_in(cache, 0, rows)) == ["host"]
+
+
+@pytest.mark.gpu
+def test_ids_out_of_range_reach_no_memory() -> None:
+    """What `check_ids` finds and a step does not look for: nothing is copied, and no error is left behind."""
+    cache, host = HotCache(GEOMETRY, [2], MLA_FP8, "cuda:0"), HostRows.allocate(8, 2, 656, pinned=True)
+    before = cache.rows[0].clone()
+    cache.plan.misses[:] = torch.tensor([2**30, 2**31 - 1], dtype=torch.int32)
+    cache.plan.counts[:] = 2**31 - 1
+    gather(GEOMETRY, host, cache.rows[0], cache.state, cache.plan)
+    cache.plan.misses[:] = torch.tensor([-5, -1], dtype=torch.int32)
+    gather(GEOMETRY, host, cache.rows[0], cache.state, cache.plan)
+    cache.plan.seats[:] = torch.tensor([7, -9])
+    resolve(GEOMETRY, cache.words[0], cache.state, cache.plan)
+    backup(GEOMETRY, host, cache.rows[0], cache.state, cache.plan)
+    cache.plan.seats[:] = torch.tensor([0, 1])
+    cache.state.page_map[:] = 2**31 - 1
+    cache.state.lengths[:] = 100
+    backup(GEOMETRY, host, cache.rows[0], cache.state, cache.plan)
+    torch.cuda.synchronize()
+    assert torch.equal(cache.rows[0], before)
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from hisparse_svc.kernels.cuda import cache, shapes
 from hisparse_svc.kernels.cuda.compile import arch_of, compile_cubin
 from hisparse_svc.kernels.cuda.decode import SHARED_BYTES, kernel_constants
 from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
+from hisparse_svc.kernels.placement import gather_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +40,17 @@ def test_resolvers_compile(geometry: Geometry) -> None:
 def test_copies_compile(row_bytes: int, layers: int, stride: int) -> None:
     host = HostRows.allocate(1, layers, row_bytes, stride_bytes=stride)
     constants = shapes.geometry_constants(GEOMETRIES[0]) + shapes.row_constants(row_bytes, layers, host, row_bytes)
-    for source in ("gather.cu", "backup.cu"):
-        assert compile_cubin(source, dict(constants, THREADS=512, SHARED_BYTES=0), "sm_90").startswith(b"\x7fELF")
+    assert compile_cubin("backup.cu", dict(constants, THREADS=512, SHARED_BYTES=0), "sm_90").startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize(("row_bytes", "layers"), [(656, 1), (656, 4), (2304, 1)])
+def test_gathers_compile_with_and_without_clusters(arch: str, row_bytes: int, layers: int) -> None:
+    host = HostRows.allocate(1, layers, row_bytes)
+    shape = shapes.geometry_constants(GEOMETRIES[0]) + shapes.row_constants(row_bytes, layers, host, row_bytes)
+    for blocks in (1, 8, 16):
+        constants = dict(shape + shapes.gather_constants(blocks, 2048), THREADS=gather_threads(blocks), SHARED_BYTES=0)
+        assert compile_cubin("gather.cu", constants, arch).startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("rows", ["fp8", "bf16"])

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 
 import pytest
 import torch
-from hisparse_svc.engine import MLA_FP8, HostRows, HotCache, SwapIn, back_up, swap_in
-from hisparse_svc.kernels import Geometry, SeatState, StepPlan, append, cuda, reference
+from hisparse_svc.engine import MLA_FP8, HostRows, HotCache, SwapIn, back_up, partition_stream, swap_in
+from hisparse_svc.kernels import (
+    GATHER_BLOCKS,
+    DeviceUnavailable,
+    Geometry,
+    SeatState,
+    StepPlan,
+    append,
+    cuda,
+    reference,
+)
 from hisparse_svc.kernels.cuda.launch import resolve_kernel
 from hisparse_svc.kernels.cuda.shapes import Resolver, resolvers
 from hisparse_svc.kernels.words import empty_words
@@ -178,6 +188,101 @@ def test_a_captured_step_appends_backs_up_and_swaps_in_at_once() -> None:
         assert torch.equal(found[:, used], wanted[:, used])
     untouched = torch.isin(torch.arange(seats * 32), pages[7])
     assert torch.equal(host.view[~untouched], expected[~untouched])
+
+
+@pytest.mark.parametrize("blocks", GATHER_BLOCKS)
+@pytest.mark.parametrize(("layers", "row_bytes"), [(1, 656), (3, 656), (2, 1152), (1, 2304)])
+def test_a_gather_copies_every_row_once_in_whatever_order(blocks: int, layers: int, row_bytes: int) -> None:
+    """Some requests miss all, some nothing, some tokens have no page; as listed, in one round, and in several."""
+    seats, top_k, context, pages = 12, 1024, 1280, 20
+    geometry = Geometry(seats=seats, hot_rows=1024, top_k=top_k, context_tokens=context)
+    host = HostRows.allocate(seats * 22, layers, row_bytes, pinned=True)
+    host.view[:] = torch.randint(0, 256, host.view.shape, dtype=torch.uint8)
+    state, plan = SeatState.allocate(geometry, "cuda"), StepPlan.allocate(geometry, "cuda")
+    state.page_map[:] = torch.randperm(seats * 22, dtype=torch.int32)[: seats * pages].view(seats, pages)
+    state.page_map[:, 5], state.page_map[3, 9] = -1, seats * 22
+    hot = torch.empty((layers, seats * geometry.padded_rows, row_bytes), dtype=torch.uint8, device="cuda")
+    expected = torch.empty_like(hot, device="cpu")
+    for largest, order_from in ((3, 2048), (40, 1), (1024, 2048)):
+        counts = torch.randint(0, largest + 1, (seats,), dtype=torch.int32)
+        counts[:4] = torch.tensor([largest, 0, 0, largest])
+        slots = torch.stack([torch.randperm(1024)[:top_k] for _ in range(seats)])
+        tokens = torch.stack([torch.randperm(context)[:top_k] for _ in range(seats)])
+        plan.misses[..., 0] = tokens.int()
+        plan.misses[..., 1] = (slots + torch.arange(seats)[:, None] * geometry.padded_rows).int()
+        plan.counts[:] = counts
+        hot.fill_(7)
+        cuda.gather(geometry, host, hot, state, plan, blocks=blocks, order_from=order_from)
+        torch.cuda.synchronize()
+        expected.fill_(7)
+        cpu_state = SeatState(*(getattr(state, field.name).cpu() for field in fields(state)))
+        cpu_plan = StepPlan(*(getattr(plan, field.name).cpu() for field in fields(plan)))
+        reference.gather(geometry, host, expected, cpu_state, cpu_plan)
+        assert torch.equal(hot.cpu(), expected), (largest, order_from)
+
+
+def test_an_event_made_for_it_survives_capture() -> None:
+    """A stream outside of the graph waits for the rows of each replay, while the graph goes on."""
+    geometry = Geometry(seats=4, hot_rows=256, top_k=64, context_tokens=2048)
+    host = HostRows.allocate(4 * 32, 1, 656, pinned=True)
+    cache = HotCache(geometry, [1], MLA_FP8, "cuda")
+    for seat in range(4):
+        cache.take_seat(seat, range(seat * 32, seat * 32 + 32), 2048)
+    cache.plan.seats[:] = torch.arange(4)
+    side, outside = torch.cuda.Stream(), torch.cuda.Stream()
+    swap_in(cache, 0, host, side_stream=side).wait()
+    fetched, graph = torch.cuda.Event(external=True), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        done = swap_in(cache, 0, host, side_stream=side, signal=fetched)
+        done.wait()
+        torch.cuda._sleep(400_000_000)
+    after = torch.cuda.Event()
+    cache.rows[0][0, done.rows.flatten().long()].clone()  # loads its kernels, which would wait for the device
+    for step in range(1, 4):
+        host.view[:] = step
+        cache.plan.picks[:, 0] = torch.arange(64 * step, 64 * step + 64)
+        torch.cuda.synchronize()
+        graph.replay()
+        after.record()
+        with torch.cuda.stream(outside):
+            outside.wait_event(fetched)
+            copied = cache.rows[0][0, done.rows.flatten().long()].clone()
+        outside.synchronize()
+        still_at_work = not after.query()
+        torch.cuda.synchronize()
+        assert bool((copied == step).all()), step
+        assert still_at_work, "the rows of this replay can be had before its graph is done"
+    torch.cuda.synchronize()
+
+
+def test_a_gather_runs_on_a_partition_of_eight_sms() -> None:
+    geometry = Geometry(seats=130, hot_rows=256, top_k=64, context_tokens=2048)
+    host = HostRows.allocate(130 * 32, 2, 656, pinned=True)
+    host.view[:] = torch.randint(0, 256, host.view.shape, dtype=torch.uint8)
+    cache = HotCache(geometry, [2], MLA_FP8, "cuda")
+    for seat in range(130):
+        cache.take_seat(seat, range(seat * 32, seat * 32 + 32), 2048)
+    cache.plan.seats[:] = torch.arange(130)
+    try:
+        side = partition_stream(8)
+    except DeviceUnavailable as refused:
+        pytest.skip(str(refused))
+    assert partition_stream(8) is side
+    for graph in (None, torch.cuda.CUDAGraph()):
+        tokens = torch.stack([torch.randperm(2048)[:64] for _ in range(130)])
+        cache.plan.picks[:, 0] = tokens.cuda()
+        if graph is None:
+            done = swap_in(cache, 0, host, side_stream=side, expected_misses=20_000)
+            done.wait()
+        else:
+            with torch.cuda.graph(graph):
+                done = swap_in(cache, 0, host, side_stream=side)
+                done.wait()
+            graph.replay()
+        torch.cuda.synchronize()
+        found = cache.rows[0][:, done.rows[:, 0].long()].cpu()
+        where = torch.arange(130)[:, None] * 32 + tokens // 64
+        assert torch.equal(found, host.view[where, tokens % 64].permute(2, 0, 1, 3))
 
 
 def test_the_common_resolver_spills_nothing() -> None:

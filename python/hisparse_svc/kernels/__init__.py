@@ -32,7 +32,7 @@ from hisparse_svc.kernels.host_rows import HostRows
 from hisparse_svc.kernels.index.api import append_index_keys, index_logits, index_top_k, indexer, write_index_keys
 from hisparse_svc.kernels.index.call import logits_shape as index_logits_shape
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys, quantise
-from hisparse_svc.kernels.placement import gather_blocks
+from hisparse_svc.kernels.placement import GATHER_BLOCKS, gather_blocks
 from hisparse_svc.kernels.tensors import SeatState, StepPlan
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY_PAGE",
+    "GATHER_BLOCKS",
     "INDEX_F32",
     "INDEX_FP8",
     "MAX_HOT_ROWS",
@@ -74,6 +75,10 @@ __all__ = [
 
 def resolve(geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan) -> None:
     """Fill the plan's rows, misses and counts, and bring the words of one group up to date.
+
+    A token picked twice is one row and one miss. Where the *same* query row picks it twice and its context is short
+    (`resolve_table.cu`), which of the two places it is listed for, and so which slot it takes, may differ between
+    runs; a top-k has no such duplicates. All else is the same bit by bit each time.
 
     Args:
         geometry: Shape of the hot cache.
@@ -117,7 +122,7 @@ def gather(
         state: Page maps of the seats.
         plan: A resolved plan.
         layers: Layers of the group to copy; all of them where none are named.
-        blocks: Thread blocks to use; 0 chooses by the batch.
+        blocks: Thread blocks to use, one of `GATHER_BLOCKS`; 0 chooses by the batch.
 
     Raises:
         InvalidInput: With everything wrong about the tensors.
@@ -125,6 +130,8 @@ def gather(
         CompileFailed: The kernel does not compile.
     """
     with Checks(hot.device) as check:
+        if blocks and blocks not in GATHER_BLOCKS:
+            check.refuse("blocks", blocks, f"must be one of {GATHER_BLOCKS}", "leave the choice to the library")
         check.state(geometry, state)
         check.plan(geometry, plan)
         check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))

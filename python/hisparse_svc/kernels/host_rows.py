@@ -29,6 +29,8 @@ __all__ = ["CHUNK_BYTES", "HostRows"]
 CHUNK_BYTES = 16
 """What one thread moves at once; rows, pitches and bases are multiples of it."""
 
+_MAX_PAGES = 2**32 // PAGE_ROWS
+
 
 @dataclass(frozen=True)
 class HostRows:
@@ -112,6 +114,9 @@ def _problems(view: Tensor) -> list[Problem]:
     if 0 in view.shape:
         refuse("shape", tuple(view.shape), "must hold at least one row", "attach a pool that is not empty")
         return problems
+    if view.shape[0] >= _MAX_PAGES:
+        rule = f"must be below {_MAX_PAGES:,}: kernels number the rows of a pool in 32 bits"
+        refuse("pages", view.shape[0], rule, "split the pool")
     for name, value in (
         ("row_bytes", view.shape[3]),
         ("layer_pitch", view.stride(2)),

@@ -1,87 +1,190 @@
-// Missing rows, host -> hot rows. A grid of few blocks walks the misses of all requests, request by request.
+// Missing rows, host -> hot rows, in the order of host addresses. Blocks work in clusters of PARTS.
 //
-//   counts  [ 3 │ 0 │ 2 ]  ──►  first  [ 0 │ 3 │ 3 │ 5 ]        miss i belongs to the last request with first <= i
+//   counts [ 3 │ 0 │ 2 ]  ──►  first [ 0 │ 3 │ 3 │ 5 ]       miss i belongs to the last request with first <= i
 //
-//   warp w of W takes misses w, w+W, w+2W, ...: what is in flight at one moment is one stretch of the list, so with
-//   contiguous pages it is one stretch of host addresses, which is what address translation is fast at.
+//   each cluster takes an even share of the misses, request by request; in it:
+//   1  each block looks its part of them up: host row, hot row               32 by 32 to the blocks in turn
+//   2  a counting sort over the cluster puts them in order of their host pages, 32 by 32 to the blocks in turn again:
+//        bins of each block       its misses of each of BINS even parts of the pool
+//        block b, of bin range b  sums over the blocks  ──►  where each block's misses of each bin begin
+//        every miss               into the list of the block that copies it
+//   3  each warp copies the next row of its block's list, one at a time: more in flight is slower (placement.py)
 //
-// Lanes look up 32 misses of their warp at once, and the next 32 while these are copied: the list entry before the first
-// row, the page map half way. One row of a warp is in flight: more at once is slower over a large pool (placement.py).
+// So all rows in flight at one moment, whoever's they are, lie in one stretch of host memory, which is what address
+// translation is fast at: each part of a page table is fetched once, not once per request that has a row there.
+// A list holds CAPACITY rows; more are done in rounds. Few are copied in the order they are listed in, and so are all
+// where there are no clusters.
+#include "cluster.cuh"
 #include "rows.cuh"
 
+constexpr int WARPS = THREADS / WARP;
+constexpr int MINE = 8;                                      // rows that one thread looks up in one round
+constexpr int CAPACITY = MINE * THREADS;                     // rows of one block in one round
+constexpr int RANGE = BINS / PARTS;                          // bins that one block sums
+constexpr u32 NO_ROW = 0xFFFFFFFFu;
+
+constexpr int IN_FLIGHT = LOADS < 6 ? LOADS : 6;             // loads of one lane before its first store
+
+static_assert(BINS % PARTS == 0 && PARTS <= WARP, "even parts");
+
+// Where a row comes from and goes to: page * PAGE + row of the page, and hot row.
+struct Shared {
+  uint2 list[CAPACITY];
+  u32 bins[BINS];
+  u32 range_totals[PARTS];
+  u32 warp_sums[WARP];
+  int first[MAX_BATCH + 1];
+};
+
+// Sum of `own` over the threads before this one, and over all earlier calls, which `carried` has.
+__device__ __forceinline__ u32 sum_before(u32 own, u32* warp_sums, u32& carried) {
+  const u32 upto = inclusive_sum(own);
+  if (lane_id() == WARP - 1) warp_sums[warp_id()] = upto;
+  __syncthreads();
+  const u32 sums = lane_id() < WARPS ? warp_sums[lane_id()] : 0;
+  const u32 before = carried + __reduce_add_sync(ALL_LANES, lane_id() < warp_id() ? sums : 0) + upto - own;
+  carried += __reduce_add_sync(ALL_LANES, sums);
+  __syncthreads();
+  return before;
+}
+
 // first[i] = misses of requests before i, for 0 <= i <= batch; every thread gets the total.
-__device__ __forceinline__ int prefix_counts(const int* counts, int batch, int* first) {
-  __shared__ int warp_sums[WARP];
-  int carried = 0;
+__device__ __forceinline__ int prefix_counts(const int* counts, int batch, Shared& sh) {
+  u32 total = 0;
   for (int start = 0; start < batch; start += THREADS) {
     const int i = start + threadIdx.x;
-    const int own = i < batch ? min(max(__ldg(counts + i), 0), PICKS) : 0;
-    const int upto = inclusive_sum(own);
-    if (lane_id() == WARP - 1) warp_sums[warp_id()] = upto;
-    __syncthreads();
-    const int sums = lane_id() < THREADS / WARP ? warp_sums[lane_id()] : 0;
-    const int earlier = __reduce_add_sync(ALL_LANES, lane_id() < warp_id() ? sums : 0);
-    if (i < batch) first[i] = carried + earlier + upto - own;
-    carried += __reduce_add_sync(ALL_LANES, sums);
-    __syncthreads();
+    const u32 before = sum_before(i < batch ? min(max(__ldg(counts + i), 0), PICKS) : 0, sh.warp_sums, total);
+    if (i < batch) sh.first[i] = before;
   }
-  if (threadIdx.x == 0) first[batch] = carried;
+  if (threadIdx.x == 0) sh.first[batch] = total;
   __syncthreads();
-  return carried;
+  return total;
 }
 
-__device__ __forceinline__ int request_of(const int* first, int batch, int miss) {
-  int low = 0, high = batch - 1;                             // the answer stays in low..high
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (first[middle] <= miss) low = middle;
-    else high = middle - 1;
-  }
-  return low;
+// Item i of a round is in slot slot_of(i) of block block_of(i).
+__device__ __forceinline__ int slot_of(int i) { return i / (WARP * PARTS) * WARP + i % WARP; }
+__device__ __forceinline__ int block_of(int i) { return i / WARP % PARTS; }
+__device__ __forceinline__ int item_of(int slot, int part) { return (slot / WARP * PARTS + part) * WARP + slot % WARP; }
+__device__ __forceinline__ int slots_of(int items, int part) {
+  return items / (WARP * PARTS) * WARP + min(max(items % (WARP * PARTS) - part * WARP, 0), WARP);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, 2)
 gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* __restrict__ counts,
-       const int* __restrict__ page_map, int batch, int host_pages, int hot_rows, i64 page_pitch, i64 row_pitch,
-       i64 hot_layer_pitch) {
-  __shared__ int first[MAX_BATCH + 1];
-  const int total = prefix_counts(counts, batch, first);
-  const int warps = gridDim.x * (THREADS / WARP), warp = blockIdx.x * (THREADS / WARP) + warp_id(), lane = lane_id();
+       const int* __restrict__ page_map, int batch, int host_pages, u32 bins_per_page, int hot_rows, i64 page_pitch,
+       i64 row_pitch, i64 hot_layer_pitch) {
+  __shared__ Shared sh;
+  const int tid = threadIdx.x, lane = lane_id(), part = blockIdx.x % PARTS;
+  const i64 total = prefix_counts(counts, batch, sh), clusters = gridDim.x / PARTS, cluster = blockIdx.x / PARTS;
+  const int first_item = (int)(total * cluster / clusters), end = (int)(total * (cluster + 1) / clusters);
+  const int rounds = (end - first_item + CAPACITY * PARTS - 1) / (CAPACITY * PARTS);
+  const int share = rounds ? (end - first_item + rounds - 1) / rounds : 0;
+  int highest_step = 1;
+  while (2 * highest_step < batch) highest_step *= 2;
 
-  const auto listed = [&](int start) {                       // this lane's miss of 32; row -1 where there is none
-    const int mine = start + lane * warps;
-    if (mine >= total) return make_int2(0, -1);
-    const int request = request_of(first, batch, mine);
-    return __ldg(misses + (i64)request * PICKS + (mine - first[request]));
+  // Loads `load` and on of a row; a token without a host page becomes zeros.
+  const auto fetch = [&](uint4(&v)[IN_FLIGHT], uint2 which, int load) {
+    const u8* from = host + which.x / PAGE * page_pitch + which.x % PAGE * row_pitch;
+#pragma unroll
+    for (int l = 0; l < IN_FLIGHT; l++) {
+      const int c = (load + l) * WARP + lane;
+      v[l] = make_uint4(0, 0, 0, 0);
+      if (c < CHUNKS && which.x != NO_ROW) v[l] = load_host(from + host_offset(c));
+    }
   };
-  const auto host_offset_of = [&](int2 miss) {
-    if ((u32)miss.y >= (u32)hot_rows || (u32)miss.x >= (u32)(MAP_PAGES * PAGE)) return (i64)-1;
-    return host_row_offset(page_map, miss.y / PADDED, miss.x, host_pages, page_pitch, row_pitch);
+  const auto put = [&](const uint4(&v)[IN_FLIGHT], uint2 which, int load) {
+    u8* to = hot + (i64)which.y * HOT_PITCH;
+#pragma unroll
+    for (int l = 0; l < IN_FLIGHT; l++) {
+      const int c = (load + l) * WARP + lane;
+      if (c < CHUNKS && which.y != NO_ROW) *(uint4*)(to + hot_offset(c, hot_layer_pitch)) = v[l];
+    }
   };
-  int2 next = listed(warp);
-  i64 next_from = host_offset_of(next);
-  for (int start = warp; start < total; start += WARP * warps) {
-    const i64 from = next_from, to = (u32)next.y < (u32)hot_rows ? (i64)next.y * HOT_PITCH : -1;
-    next = listed(start + WARP * warps);
-    for (int i = 0; i < WARP && start + i * warps < total; i++) {
-      if (i == WARP / 2) next_from = host_offset_of(next);
-      const i64 source = __shfl_sync(ALL_LANES, from, i), target = __shfl_sync(ALL_LANES, to, i);
-      if (target < 0) continue;
+
+  for (int begin = first_item; begin < end; begin += share) {
+    const int items = min(share, end - begin), slots = slots_of(items, part);
+    const bool ordered = ONE_BODY && total >= ORDER_FROM;
+    if (ordered)
+      for (int bin = tid; bin < BINS; bin += THREADS) sh.bins[bin] = 0;
+
+    // 1: request, miss, host page of each; the steps of all run abreast, as each is a wait.
+    int request[MINE] = {};
+    for (int step = highest_step; step > 0; step /= 2)
 #pragma unroll
-      for (int block = 0; block < LOADS; block += IN_FLIGHT) {
-        uint4 v[IN_FLIGHT];
-#pragma unroll
-        for (int l = 0; l < IN_FLIGHT; l++) {
-          const int c = (block + l) * WARP + lane;
-          v[l] = make_uint4(0, 0, 0, 0);                     // a token without a host page becomes zeros
-          if (c < CHUNKS && source >= 0) v[l] = load_host(host + source + host_offset(c));
-        }
-#pragma unroll
-        for (int l = 0; l < IN_FLIGHT; l++) {
-          const int c = (block + l) * WARP + lane;
-          if (c < CHUNKS) *(uint4*)(hot + target + hot_offset(c, hot_layer_pitch)) = v[l];
-        }
+      for (int k = 0; k < MINE; k++) {
+        const int i = begin + item_of(k * THREADS + tid, part), other = request[k] + step;
+        if (other < batch && sh.first[other] <= i) request[k] = other;
       }
+    int2 miss[MINE];
+#pragma unroll
+    for (int k = 0; k < MINE; k++) {
+      const int slot = k * THREADS + tid, i = begin + item_of(slot, part);
+      miss[k] = slot < slots ? __ldg(misses + (i64)request[k] * PICKS + (i - sh.first[request[k]])) : make_int2(0, -1);
+    }
+    uint2 row[MINE];
+#pragma unroll
+    for (int k = 0; k < MINE; k++) {
+      const u32 token = miss[k].x, to = miss[k].y;
+      const bool known = to < (u32)hot_rows && token < (u32)(MAP_PAGES * PAGE);
+      const u32 page = known ? __ldg(page_map + (i64)(to / PADDED) * MAP_PAGES + token / PAGE) : NO_ROW;
+      row[k] = make_uint2(page < (u32)host_pages ? page * PAGE + token % PAGE : NO_ROW, to < (u32)hot_rows ? to : NO_ROW);
+    }
+
+    // 2: into the lists.
+    if (ordered) {
+      const auto bin_of = [&](uint2 r) { return min(__umulhi(r.x / PAGE, bins_per_page), (u32)BINS - 1); };
+      u32 place[MINE];
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < MINE; k++)
+        place[k] = k * THREADS + tid < slots ? atomicAdd(&sh.bins[bin_of(row[k])], 1u) : 0;
+      cluster_barrier();                                     // the blocks' bins are full
+      u32 range_total = 0;
+      for (int start = 0; start < RANGE; start += THREADS) {
+        u32* mine = &sh.bins[part * RANGE + min(start + tid, RANGE - 1)];
+        u32 of_block[PARTS], of_all = 0;
+#pragma unroll
+        for (int b = 0; b < PARTS; b++) {
+          of_block[b] = start + tid < RANGE ? read_in_block(mine, b) : 0;
+          of_all += of_block[b];
+        }
+        u32 before = sum_before(of_all, sh.warp_sums, range_total);
+        if (start + tid < RANGE)
+#pragma unroll
+          for (int b = 0; b < PARTS; b++) {
+            write_in_block(mine, b, before);
+            before += of_block[b];
+          }
+      }
+      if (tid < PARTS) write_in_block(&sh.range_totals[part], tid, range_total);
+      cluster_barrier();                                     // bins say where each block's misses of a range begin
+      const u32 own_range = lane < PARTS ? sh.range_totals[lane] : 0;
+      const u32 earlier_ranges = inclusive_sum(own_range) - own_range;                  // lane r: before range r
+#pragma unroll
+      for (int k = 0; k < MINE; k++) {
+        const u32 bin = bin_of(row[k]), i = __shfl_sync(ALL_LANES, earlier_ranges, bin / RANGE) + sh.bins[bin] + place[k];
+        if (k * THREADS + tid < slots) write_in_block(&sh.list[slot_of(i)], block_of(i), row[k]);
+      }
+      cluster_barrier();                                     // the lists are whole
+    } else {
+#pragma unroll
+      for (int k = 0; k < MINE; k++) sh.list[k * THREADS + tid] = row[k];
+      __syncthreads();
+    }
+
+    // 3: copy.
+    for (int slot = warp_id(); slot < slots; slot += WARPS) {
+      const uint2 which = sh.list[slot];
+#pragma unroll
+      for (int load = 0; load < LOADS; load += IN_FLIGHT) {
+        uint4 v[IN_FLIGHT];
+        fetch(v, which, load);
+        put(v, which, load);
+      }
+    }
+    if (begin + share < end) {                             // nobody writes to a list that is still read
+      if (ONE_BODY) cluster_barrier();
+      else __syncthreads();
     }
   }
 }

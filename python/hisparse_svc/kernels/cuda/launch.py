@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels.cuda.compile import Kernel, load_kernel, shared_memory_bytes
-from hisparse_svc.kernels.cuda.shapes import geometry_constants, resolver_for, row_constants
-from hisparse_svc.kernels.placement import GATHER_THREADS
+from hisparse_svc.kernels.cuda.shapes import gather_constants, geometry_constants, resolver_for, row_constants
+from hisparse_svc.kernels.placement import GATHER_BINS, ORDER_FROM_ROWS, gather_threads
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,13 +73,14 @@ def gather(
     *,
     layers: range | None = None,
     blocks: int,
-    threads: int = GATHER_THREADS,
+    order_from: int = ORDER_FROM_ROWS,
 ) -> None:
-    """As `reference.gather`, on the current stream, with a grid of `blocks`."""
+    """As `reference.gather`, on the current stream, by `blocks` blocks; in address order from `order_from` rows on."""
     device = _device_of(hot)
     chosen = layers if layers is not None else range(host.layers)
-    constants = geometry_constants(geometry) + row_constants(host.row_bytes, len(chosen), host, hot.stride(1))
-    load_kernel(device, "gather.cu", "gather", constants, threads=threads, beside=True).launch(
+    rows = row_constants(host.row_bytes, len(chosen), host, hot.stride(1))
+    constants = (*geometry_constants(geometry), *rows, *gather_constants(blocks, order_from))
+    load_kernel(device, "gather.cu", "gather", constants, threads=gather_threads(blocks), beside=True).launch(
         torch.cuda.current_stream(device),
         blocks,
         host.view[0, 0, chosen.start].data_ptr(),
@@ -89,6 +90,7 @@ def gather(
         state.page_map.data_ptr(),
         _i32(plan.batch),
         _i32(host.pages),
+        ctypes.c_uint32(min((GATHER_BINS << 32) // host.pages, (1 << 32) - 1)),
         _i32(hot.shape[1]),
         _i64(host.page_pitch),
         _i64(host.row_pitch),

@@ -11,7 +11,6 @@ constexpr int CHUNK_BYTES = 16;
 constexpr int ROW_CHUNKS = ROW_BYTES / CHUNK_BYTES;
 constexpr int CHUNKS = LAYERS * ROW_CHUNKS;
 constexpr int LOADS = (CHUNKS + WARP - 1) / WARP;
-constexpr int IN_FLIGHT = LOADS < 6 ? LOADS : 6;             // loads of one lane before its first store
 
 static_assert(ROW_BYTES % CHUNK_BYTES == 0, "rows are whole chunks");
 
@@ -34,7 +33,7 @@ __device__ __forceinline__ uint4 load_host(const u8* from) {
   return v;
 }
 
-// The host row of `token`, or null where its seat has no page for it.
+// Where the host row of `token` lies; negative where its seat has no page for it.
 __device__ __forceinline__ i64 host_row_offset(const int* page_map, int seat, int token, int host_pages, i64 page_pitch,
                                                i64 row_pitch) {
   const int page = __ldg(page_map + (i64)seat * MAP_PAGES + token / PAGE);

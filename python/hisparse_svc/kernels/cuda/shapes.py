@@ -13,13 +13,23 @@ from typing import TYPE_CHECKING
 
 from hisparse_svc.kernels.errors import DeviceUnavailable
 from hisparse_svc.kernels.geometry import NEWEST_TOKENS, PAGE_ROWS
+from hisparse_svc.kernels.placement import GATHER_BINS, GATHER_CLUSTER
 
 if TYPE_CHECKING:
     from hisparse_svc.kernels.geometry import Geometry
     from hisparse_svc.kernels.host_rows import HostRows
     from hisparse_svc.kernels.reference.resolve import MissOrder
 
-__all__ = ["MAX_BATCH", "Constants", "Resolver", "geometry_constants", "resolver_for", "resolvers", "row_constants"]
+__all__ = [
+    "MAX_BATCH",
+    "Constants",
+    "Resolver",
+    "gather_constants",
+    "geometry_constants",
+    "resolver_for",
+    "resolvers",
+    "row_constants",
+]
 
 MAX_BATCH = 1024
 """Requests of one launch: the gather keeps a prefix of their miss counts in shared memory."""
@@ -75,6 +85,11 @@ def row_constants(row_bytes: int, layers: int, host: HostRows | None, hot_pitch:
         ("HOT_PITCH", hot_pitch),
         ("MAX_BATCH", MAX_BATCH),
     )
+
+
+def gather_constants(blocks: int, order_from: int) -> Constants:
+    """Give what the gather knows of its grid."""
+    return (("PARTS", min(blocks, GATHER_CLUSTER)), ("BINS", GATHER_BINS), ("ORDER_FROM", order_from))
 
 
 def _round_up(value: int, step: int) -> int:
