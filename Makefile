@@ -65,11 +65,11 @@ test-gpu: ## Run the tests that need a CUDA device
 	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels
 
 bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at most 90 % taken, and one always full
-	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > benches/layouts/churned_90.json
-	cargo run --quiet -p hisparse-core --example page_layout -- 131072 100 > benches/layouts/churned_full.json
+	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > python/hisparse_svc/data/layouts/churned_90.json
+	cargo run --quiet -p hisparse-core --example page_layout -- 131072 100 > python/hisparse_svc/data/layouts/churned_full.json
 
 bench-gpu: ## Measure swap-in on this machine's GPU, with the pages as the allocator left them
-	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py --layouts benches/layouts/*.json
+	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py
 
 bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/planner.py

@@ -1,104 +1,14 @@
-"""What GPU benchmarks share: a timer of captured work, and many gigabytes of registered host memory."""
+"""What GPU benchmarks share; most of it is the package's own, as `hisparse-svc bench` needs it too."""
 
-from __future__ import annotations
-
-import ctypes
-import mmap
-import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import torch
+from hisparse_svc.bench.gpu import HostRegion, Timer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["HostRegion", "Timer", "note"]
 
 _START = time.time()
-_CHUNK_BYTES = 8 << 30
-_THREADS = 16
-_L2_BYTES = 384 << 20
-_SPIN_CYCLES = 200_000
-_REPLAYS = 7
 
 
 def note(*words: object) -> None:
     """Print a line with the seconds since the start."""
     print(f"[{time.time() - _START:6.1f}s]", *words, flush=True)
-
-
-class Timer:
-    """Median microseconds of captured work; before each replay what it changes is reset and the L2 is flushed."""
-
-    def __init__(self) -> None:
-        self._flush = torch.ones(_L2_BYTES, dtype=torch.uint8, device="cuda")
-
-    def __call__(
-        self, work: Callable[[], None], parts: int, reset: Callable[[], None] = lambda: None
-    ) -> dict[str, Any]:
-        """Time `work`, which does `parts` equal things one after another; the result is of one."""
-        reset()
-        work()  # compiles
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            work()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        found = []
-        for _ in range(_REPLAYS + 1):
-            reset()
-            self._flush.sum()
-            torch.cuda.synchronize()
-            torch.cuda._sleep(_SPIN_CYCLES)  # hides the launch
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            found.append(start.elapsed_time(end) * 1e3 / parts)
-        found = sorted(found[1:])
-        return {"us": round(statistics.median(found), 2), "spread_us": round(found[-1] - found[0], 2)}
-
-
-class HostRegion:
-    """Host memory: mapped, huge pages advised, touched by many threads, registered with CUDA chunk by chunk."""
-
-    def __init__(self, size_bytes: int, *, private: bool = False) -> None:
-        # Shared memory is what a service hands out; the kernel may refuse it huge pages that private memory gets.
-        kind = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-        self._map = mmap.mmap(-1, size_bytes, flags=kind | mmap.MAP_ANONYMOUS)
-        self._map.madvise(mmap.MADV_HUGEPAGE)
-        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)
-        address, step = self.bytes.data_ptr(), -(-size_bytes // _THREADS)
-
-        def touch(start: int) -> None:
-            ctypes.memset(address + start, 1, min(step, size_bytes - start))
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(touch, range(0, size_bytes, step)))
-        for start in range(0, size_bytes, _CHUNK_BYTES):
-            size = min(_CHUNK_BYTES, size_bytes - start)
-            status = int(torch.cuda.cudart().cudaHostRegister(address + start, size, 0))
-            if status != 0:
-                raise RuntimeError(f"cudaHostRegister of {size} bytes at {start}: error {status}")
-
-    def number_rows(self, row_bytes: int) -> None:
-        """Write its number to the first and to the last eight bytes of every row."""
-        rows = len(self.bytes) // row_bytes
-        words = self.bytes[: rows * row_bytes].view(torch.int64).view(rows, row_bytes // 8)
-        step = -(-rows // _THREADS)
-
-        def number(start: int) -> None:
-            part = words[start : start + step]
-            part[:, 0] = part[:, -1] = torch.arange(start, start + len(part))
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(number, range(0, rows, step)))
-
-    @staticmethod
-    def huge_bytes() -> int:
-        """Memory in huge pages on this machine, private and shared."""
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        return sum(
-            int(line.split()[1]) << 10 for line in lines if line.startswith(("AnonHugePages:", "ShmemHugePages:"))
-        )

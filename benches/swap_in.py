@@ -1,41 +1,29 @@
-"""Swap-in on one GPU: what resolve, gather and backup take, beside the machine's memcpy and a plain ordered gather.
+"""Swap-in on one GPU in depth: resolvers alone, the table of `hisparse-svc bench`, groups of layers, backups.
 
-On a machine with CUDA: `python benches/swap_in.py --layouts benches/layouts/*.json`; those files are what
-`cargo run -p hisparse-core --example page_layout` prints. Every figure is the median of graph replays
-over layers that no cache holds; what was copied is checked row by row.
+On a machine with CUDA: `python benches/swap_in.py`. Every figure is the median of graph replays over layers that no
+cache holds; what was copied is checked row by row.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from gpu import HostRegion, Timer, note
+from hisparse_svc.bench import plots
+from hisparse_svc.bench.scene import TOKENS, TOP_K, Plain, Scene, random_step
+from hisparse_svc.bench.swap_in import MOST_GROUPS, Row, best_of, layer_bytes, layouts, machine, swap_in_row
 from hisparse_svc.engine import Geometry, HotCache, RowFormat
 from hisparse_svc.kernels import PAGE_ROWS, StepPlan, cuda
 from hisparse_svc.kernels.cuda.shapes import Resolver, resolvers
-from swap_in_scene import POOL_PAGES, TOKENS, TOP_K, Plain, Scene, random_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-Row = dict[str, Any]
-BLOCKS = (8, 12, 16, 24, 32, 64)
-SMALLEST_CHURNED_PAGES = 128
-
-
-def best_of(timer: Timer, scene: Scene, step: Callable[[int], Callable[[int], None]], blocks: tuple[int, ...]) -> Row:
-    """The best time over numbers of blocks, and the time of each."""
-    found = {count: timer(scene.each(step(count)), scene.groups) for count in blocks}
-    best = min(found, key=lambda count: found[count]["us"])
-    return {**found[best], "blocks": best, "by_blocks": {count: row["us"] for count, row in found.items()}}
 
 
 def resolve_row(timer: Timer, geometry: Geometry, misses: int, which: Resolver) -> Row:
@@ -81,89 +69,18 @@ def table_resolve(timer: Timer) -> list[Row]:
     return rows
 
 
-def swap_in_row(timer: Timer, scene: Scene, plain: Plain, misses: int, layout: str) -> Row:
-    """Resolve and gather of one layer, and the yardsticks on the same rows."""
-    scene.set(misses)
-    requests, size = scene.geometry.seats, scene.geometry.seats * misses * scene.row_bytes
-    row: Row = {"row_bytes": scene.row_bytes, "requests": requests, "misses": misses, "layout": layout}
-    row["picks"] = "ascending" if scene.ascending else "shuffled"
-    row["resolve"] = timer(scene.each(scene.resolve), scene.groups, scene.reset)
-    gather = (lambda blocks: lambda group: scene.gather(group, blocks)) if misses else None
-    blocks = 8
-    if gather:
-        scene.set(misses)
-        row["gather"] = best_of(timer, scene, gather, BLOCKS)
-        scene.check()
-        row["plain"] = best_of(timer, scene, plain.of(scene), Plain.BLOCKS)
-        row["plain_to_1_mib"] = best_of(
-            timer, scene, plain.of(scene, window_rows=(1 << 20) // scene.row_bytes), (8, 16)
-        )
-        target = torch.empty(size, dtype=torch.uint8, device="cuda")
-        sources = [host.view.flatten()[:size] for host in scene.hosts]
-
-        def copy(group: int) -> None:
-            target.copy_(sources[group], non_blocking=True)
-
-        row["memcpy"] = timer(scene.each(copy), scene.groups)
-        default = cuda_blocks(requests * misses)
-        row["gather_default"] = {"us": row["gather"]["by_blocks"][default], "blocks": default}
-        row["gather_gb_s"] = round(size / row["gather_default"]["us"] / 1e3, 1)
-        row["plain_over_gather"] = round(row["plain"]["us"] / row["gather_default"]["us"], 3)
-        blocks = default
-    both = scene.each(scene.resolve, lambda group: scene.gather(group, blocks))
-    row["swap_in"] = timer(both, scene.groups, scene.reset)
-    scene.check()
-    if gather:
-        row["swap_in_over_plain"] = round(row["swap_in"]["us"] / row["plain"]["us"], 3)
-    return row
-
-
-def cuda_blocks(rows: int) -> int:
-    """The product's choice, among those measured."""
-    from hisparse_svc.kernels import gather_blocks  # noqa: PLC0415 - beside its one use
-
-    return gather_blocks(rows)
-
-
-def layouts(files: list[Path], seats: int) -> dict[str, list[list[int]]]:
-    """Host pages of each seat: one extent, anywhere, and as the allocator left them after churn."""
-    pages = TOKENS // PAGE_ROWS
-    order = torch.randperm(POOL_PAGES).tolist()
-    found = {
-        "contiguous": [list(range(seat * pages, (seat + 1) * pages)) for seat in range(seats)],
-        "scattered": [order[seat * pages : (seat + 1) * pages] for seat in range(seats)],
-    }
-    for path in files:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        leases = [lease for lease in stored if sum(count for _, count in lease) > SMALLEST_CHURNED_PAGES][:seats]
-        found[path.stem] = [
-            [page for start, count in lease for page in range(start, start + count)][:pages] for lease in leases
-        ]
-        extents = [len(lease) for lease in leases]
-        note(path.stem, "has extents a request: mean", round(sum(extents) / len(extents), 2), "most", max(extents))
-    return found
-
-
-def table_swap_in(
-    region: HostRegion, timer: Timer, plain: Plain, layout_files: list[Path], *, ascending: bool, only: list[str]
-) -> list[Row]:
+def table_swap_in(region: HostRegion, timer: Timer, options: argparse.Namespace) -> list[Row]:
     """The table of swap-ins."""
-    rows = []
-    for row_bytes, groups in ((656, 8), (1152, 5))[: 1 if only else 2]:
+    rows, plain = [], Plain()
+    for row_bytes in options.row_bytes:
         region.number_rows(row_bytes)
         for seats in (128, 32):
+            groups = min(MOST_GROUPS, len(region.bytes) // layer_bytes(row_bytes))
             scene = Scene(region, row_bytes, seats, groups, 1)
-            scene.ascending = ascending
-            for layout, pages in layouts(layout_files, seats).items():
-                if only and layout not in only:
-                    continue
+            scene.ascending = options.ascending
+            for layout, pages in layouts(seats, options.only, options.layouts).items():
                 scene.place(pages)
-                whole = (
-                    layout != "scattered"
-                    and not only
-                    and (row_bytes == 656 or layout != "contiguous" or not layout_files)
-                )
-                for misses in (0, 8, 32, 102, 205, 410) if whole else (205,):
+                for misses in options.misses:
                     rows.append(swap_in_row(timer, scene, plain, misses, layout))
                     note(json.dumps(rows[-1]))
     return rows
@@ -182,7 +99,7 @@ def groups_row(region: HostRegion, timer: Timer, seats: int, misses: int) -> Row
 
         return step
 
-    blocks = (8, 16, 32)
+    blocks = (8, 16)
     row: Row = {"requests": seats, "misses": misses, "layers": 4}
     row["at_once"] = best_of(timer, side, lambda count: lambda group: side.gather(group, count), blocks)
     side.check()
@@ -223,7 +140,7 @@ def summary(result: Row) -> str:
                 f"{row['row_bytes']:5} B {row['requests']:4} x {row['misses']:4} {row['layout']:10}"
                 f" gather {row['gather_default']['us']:7.1f} best {best['us']:7.1f} ({best['blocks']:2})"
                 f" swap-in {row['swap_in']['us']:7.1f} plain {yardstick['us']:7.1f} ({yardstick['blocks']:2})"
-                f" to 1 MiB {row['plain_to_1_mib']['us']:7.1f} memcpy {row['memcpy']['us']:7.1f}"
+                f" memcpy {row['memcpy']['us']:7.1f}"
                 f" plain/gather {row['plain_over_gather']:.3f}"
             )
     lines += [
@@ -237,25 +154,20 @@ def main() -> None:
     """Run the parts asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benches/results/swap_in.json"))
+    parser.add_argument("--plots", type=Path, help="folder for pictures")
     parser.add_argument("--gib", type=int, default=45, help="host memory: 45 holds 128 requests of 64 K tokens")
-    parser.add_argument("--layouts", type=Path, nargs="*", default=[], help="extents of the allocator after churn")
+    parser.add_argument(
+        "--layouts", type=Path, nargs="*", default=[], help="other extents after churn than the bundled"
+    )
     parser.add_argument("--ascending", action="store_true", help="picks by token, as a deterministic top-k gives them")
     parser.add_argument("--private", action="store_true", help="private memory, which may get huge pages")
-    parser.add_argument("--only", nargs="+", default=[], help="layouts to measure, 205 misses of 656 B rows alone")
+    parser.add_argument("--only", nargs="+", default=[], help="layouts to measure")
+    parser.add_argument("--misses", type=int, nargs="+", default=[0, 8, 32, 102, 205, 410])
+    parser.add_argument("--row-bytes", type=int, nargs="+", default=[656, 1152])
     parser.add_argument("--parts", nargs="+", default=["resolve", "swap_in", "groups", "backup"])
     options = parser.parse_args()
     torch.manual_seed(1)
-    timer, result = (
-        Timer(),
-        {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "gpu": torch.cuda.get_device_name(0),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "command": shlex.join(["python", *sys.argv]),
-            "unit": "us, median of graph replays, of one layer (resolve, swap_in, backup) or one group",
-        },
-    )
+    timer, result = Timer(), machine() | {"command": shlex.join(["python", *sys.argv])}
     if "resolve" in options.parts:
         result["resolve"] = table_resolve(timer)
     if set(options.parts) & {"swap_in", "groups", "backup"}:
@@ -263,9 +175,7 @@ def main() -> None:
         result["host"] = {"gib": options.gib, "private": options.private, "huge_bytes": HostRegion.huge_bytes()}
         note("registered", result["host"])
         if "swap_in" in options.parts:
-            result["swap_in"] = table_swap_in(
-                region, timer, Plain(), options.layouts, ascending=options.ascending, only=options.only
-            )
+            result["swap_in"] = table_swap_in(region, timer, options)
         if "groups" in options.parts:
             region.number_rows(656)
             result["groups"] = [groups_row(region, timer, *shape) for shape in ((128, 102), (128, 205), (32, 205))]
@@ -274,6 +184,8 @@ def main() -> None:
             result["backup"] = [backup_row(region, timer, *shape) for shape in shapes]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if options.plots and "swap_in" in result:
+        plots.draw(result, options.plots)
     print(summary(result))
 
 

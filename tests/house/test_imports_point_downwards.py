@@ -23,6 +23,7 @@ PYTHON_LAYERS = [
     {"engine"},
     {"_conformance"},
     {"testing"},
+    {"bench"},
     {"cli"},
     {"__main__"},
 ]

@@ -44,6 +44,7 @@ COMMANDS = {
     "drain": "Grant nothing new.",
     "replay": "Play a trace: what a node takes of it, and what its device alone would.",
     "conformance": "Say whether a service keeps the promises of the interface.",
+    "bench": "Time swap-in on this machine's GPU, beside memcpy and the best ordered gather.",
     "models": "List the bundled model presets.",
     "doctor": "Say what this machine can do, and how to make it do more.",
     "completion": "Print the shell completion script.",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
+
 from hisparse_svc.engine import Geometry, HostRows, HotCache, RowFormat
 from hisparse_svc.kernels import PAGE_ROWS, StepPlan, cuda
 from hisparse_svc.kernels.words import pack
@@ -15,7 +16,7 @@ from hisparse_svc.kernels.words import pack
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpu import HostRegion
+    from hisparse_svc.bench.gpu import HostRegion
 
 TOKENS = 65_536
 TOP_K = 2048
@@ -85,11 +86,12 @@ class Scene:
         """Resolve one group."""
         cuda.resolve(self.geometry, self.cache.words[group], self.cache.state, self.plans[group])
 
-    def gather(self, group: int, blocks: int, layers: range | None = None, threads: int = 512) -> None:
+    def gather(self, group: int, blocks: int, layers: range | None = None) -> None:
         """Gather one group."""
         cache, plan = self.cache, self.plans[group]
-        options: dict[str, Any] = {"layers": layers, "blocks": blocks, "threads": threads}
-        cuda.gather(self.geometry, self.hosts[group], cache.rows[group], cache.state, plan, **options)
+        cuda.gather(
+            self.geometry, self.hosts[group], cache.rows[group], cache.state, plan, layers=layers, blocks=blocks
+        )
 
     def backup(self, group: int) -> None:
         """Back one step of one group up."""
