@@ -19,6 +19,7 @@ from hisparse_svc.kernels import (
     quantise,
     write_index_keys,
 )
+from hisparse_svc.kernels.index.call import IndexCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,11 @@ class IndexCase:
     def picks_by(self, backend: str = "auto") -> None:
         """Call `indexer`."""
         indexer(*self._arguments, weights=self.weights, logits=self.logits, backend=backend)
+
+    @property
+    def call(self) -> IndexCall:
+        """The call of `index_logits`, as backends get it."""
+        return IndexCall(*self._arguments[:4], self.state.page_map, self.q, self.weights, self.logits)
 
     @property
     def _arguments(self) -> tuple[Geometry, IndexKeys, SeatState, StepPlan, Tensor]:

@@ -198,5 +198,5 @@ def test_keys_outside_the_pages_given_are_refused() -> None:
 
 def test_an_unknown_backend_is_refused_by_the_names_there_are() -> None:
     case = index_case([100])
-    with pytest.raises(InvalidInput, match="must be auto or one of reference"):
+    with pytest.raises(InvalidInput, match="must be auto or one of reference, cuda, deep_gemm"):
         case.logits_by(backend="magic")

@@ -11,7 +11,7 @@ from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS, PAGE_ROWS
 from hisparse_svc.kernels.index.backends import choose
 from hisparse_svc.kernels.index.call import IndexCall, check_logits, check_new_keys, check_page_map
-from hisparse_svc.kernels.index.keys import INDEX_WIDTH
+from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_WIDTH
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -134,7 +134,12 @@ def index_top_k(geometry: Geometry, state: SeatState, plan: StepPlan, logits: Te
         check.state(geometry, state)
         check.plan(geometry, plan)
         check_logits(check, geometry, plan, logits)
-    reference.index_top_k(geometry, state, plan, logits)
+    if logits.is_cuda:
+        from hisparse_svc.kernels.cuda import index  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
+
+        index.top_k(geometry, state, plan, logits)
+    else:
+        reference.index_top_k(geometry, state, plan, logits)
 
 
 def append_index_keys(
@@ -170,7 +175,12 @@ def append_index_keys(
         check_new_keys(check, values, (plan.batch, rows, INDEX_WIDTH))
         if not 1 <= rows <= MAX_QUERY_ROWS:
             check.refuse("rows", rows, f"must be 1 to {MAX_QUERY_ROWS}", "use write_index_keys")
-    reference.append_index_keys(geometry, keys, state, plan, values, page_map=pages)
+    if keys.pages.is_cuda and keys.stored is not INDEX_F32:
+        from hisparse_svc.kernels.cuda import index  # noqa: PLC0415
+
+        index.append_keys(geometry, keys, state, plan, values, page_map=pages)
+    else:
+        reference.append_index_keys(geometry, keys, state, plan, values, page_map=pages)
 
 
 def write_index_keys(keys: IndexKeys, values: Tensor, pages: Tensor, *, first_token: int = 0) -> None:
@@ -194,4 +204,9 @@ def write_index_keys(keys: IndexKeys, values: Tensor, pages: Tensor, *, first_to
         if first_token < 0 or tokens < 1 or first_token + tokens > pages.numel() * PAGE_ROWS:
             rule = f"must lie within the {pages.numel()} pages given"
             check.refuse("tokens", f"{first_token} to {first_token + tokens}", rule, "give the pages of all of them")
-    reference.write_index_keys(keys, values, pages, first_token=first_token)
+    if keys.pages.is_cuda and keys.stored is not INDEX_F32:
+        from hisparse_svc.kernels.cuda import index  # noqa: PLC0415
+
+        index.write_keys(keys, values, pages, first_token=first_token)
+    else:
+        reference.write_index_keys(keys, values, pages, first_token=first_token)

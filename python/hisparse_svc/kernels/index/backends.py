@@ -3,6 +3,8 @@
 ::
 
     CPU tensors, fp32 keys             reference
+    CUDA, compute capability 9.0       cuda          own kernel: wgmma and bulk copies are Hopper's
+    CUDA, 9.0 and 10.0                 deep_gemm     the wheel, where its rules hold and a compiler is there
 
 Picking the best from the logits has one kernel, whatever made them: no other is deterministic.
 """
@@ -92,6 +94,18 @@ def _reference(call: IndexCall) -> None:
     reference.index_logits(call)
 
 
+def _cuda(call: IndexCall) -> None:
+    from hisparse_svc.kernels.cuda import index  # noqa: PLC0415 - needs cuda-core
+
+    index.logits(call)
+
+
+def _deep_gemm(call: IndexCall) -> None:
+    from hisparse_svc.kernels.index import deep_gemm  # noqa: PLC0415 - needs the wheel
+
+    deep_gemm.logits(call)
+
+
 BACKENDS = {
     backend.name: backend
     for backend in (
@@ -101,12 +115,23 @@ BACKENDS = {
             _reference,
             formats=frozenset({INDEX_FP8.name, INDEX_F32.name}),
         ),
+        Backend("cuda", "the own kernel, first on Hopper, whose wgmma and bulk copies it is made of", _cuda, sms=(90,)),
+        Backend(
+            "deep_gemm",
+            "the wheel, where the own kernel does not run",
+            _deep_gemm,
+            heads=(32, 64),
+            sms=(90, 100),
+            query_rows=(1, 2),
+            packed_pages=True,
+            module="deep_gemm",
+        ),
     )
 }
 """Backends by name."""
 
-AUTO_ORDER = ("reference",)
-"""What `auto` asks in turn on a CUDA device."""
+AUTO_ORDER = ("cuda", "deep_gemm")
+"""What `auto` asks in turn on a CUDA device; the reference would be slow there unnoticed."""
 
 
 def _listed(allowed: Container[int]) -> str:
