@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hisparse_svc.engine.backups import BackUp, back_up
+    from hisparse_svc.engine.hits_first import attend_hits_first
     from hisparse_svc.engine.host_pool import AttachFailed, HostPool
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.importing import Import, LeaseNotHeld
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
     from hisparse_svc.engine.streams import partition_stream
     from hisparse_svc.engine.swapping import SwapIn, swap_in
+    from hisparse_svc.engine.variants import Choice, Variants, load_of
     from hisparse_svc.kernels import Geometry, HostRows
     from hisparse_svc.rpc.values import Reclaimed, Usage
 
@@ -35,9 +37,13 @@ _HOMES = {
     "ParkedSeat": "hisparse_svc.engine.parking",
     "Reclaimed": "hisparse_svc.rpc.values",
     "RowFormat": "hisparse_svc.engine.rows",
+    "Choice": "hisparse_svc.engine.variants",
     "SwapIn": "hisparse_svc.engine.swapping",
     "Usage": "hisparse_svc.rpc.values",
+    "Variants": "hisparse_svc.engine.variants",
+    "attend_hits_first": "hisparse_svc.engine.hits_first",
     "back_up": "hisparse_svc.engine.backups",
+    "load_of": "hisparse_svc.engine.variants",
     "park_seat": "hisparse_svc.engine.parking",
     "partition_stream": "hisparse_svc.engine.streams",
     "swap_in": "hisparse_svc.engine.swapping",
@@ -50,6 +56,7 @@ __all__ = [
     "MLA_FP8",
     "AttachFailed",
     "BackUp",
+    "Choice",
     "Geometry",
     "HostPool",
     "HostRows",
@@ -62,7 +69,10 @@ __all__ = [
     "RowFormat",
     "SwapIn",
     "Usage",
+    "Variants",
+    "attend_hits_first",
     "back_up",
+    "load_of",
     "park_seat",
     "partition_stream",
     "swap_in",

@@ -33,6 +33,7 @@ from hisparse_svc.kernels.index.api import append_index_keys, index_logits, inde
 from hisparse_svc.kernels.index.call import logits_shape as index_logits_shape
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys, quantise
 from hisparse_svc.kernels.placement import GATHER_BLOCKS, gather_blocks
+from hisparse_svc.kernels.split import SplitPicks, split_picks
 from hisparse_svc.kernels.tensors import SeatState, StepPlan
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "HostRows",
     "IndexKeys",
     "SeatState",
+    "SplitPicks",
     "StepPlan",
     "append",
     "append_index_keys",
@@ -69,6 +71,7 @@ __all__ = [
     "quantise",
     "resolve",
     "sparse_mla_decode",
+    "split_picks",
     "write_index_keys",
 ]
 

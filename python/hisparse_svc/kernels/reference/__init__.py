@@ -5,6 +5,7 @@ from hisparse_svc.kernels.reference.decode import merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.reference.gather import gather
 from hisparse_svc.kernels.reference.index import append_index_keys, index_logits, index_top_k, write_index_keys
 from hisparse_svc.kernels.reference.resolve import newest_start, resolve
+from hisparse_svc.kernels.reference.split import split_picks
 
 __all__ = [
     "append",
@@ -18,5 +19,6 @@ __all__ = [
     "newest_start",
     "resolve",
     "sparse_mla_decode",
+    "split_picks",
     "write_index_keys",
 ]

@@ -1,0 +1,105 @@
+"""A resolved step's rows in two parts: those that were hot, and those that the gather is still bringing.
+
+::
+
+    plan.rows    [ 7 │ 3 │ -1 │ 9 │ 4 ]      plan.misses  (…, 3) (…, 4)
+    hits.rows    [ 7 │ 9 │ … ]   2           misses.rows  [ 3 │ 4 │ … ]   2       behind a count: undefined
+
+Attention over the hits can run beside the gather; `merge_lse` joins it with attention over the misses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from hisparse_svc.kernels import reference
+from hisparse_svc.kernels.checks import Checks
+from hisparse_svc.kernels.tensors import nbytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hisparse_svc.kernels.geometry import Geometry
+    from hisparse_svc.kernels.tensors import StepPlan
+
+__all__ = ["PickPart", "SplitPicks", "split_picks"]
+
+
+@dataclass(frozen=True)
+class PickPart:
+    """Some of the picks of a step, as `sparse_mla_decode` takes them.
+
+    Attributes:
+        rows: Hot rows, `i32 [batch, query row, top_k]`.
+        counts: How many leading ones count, `i32 [batch, query row]`.
+    """
+
+    rows: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def allocate(geometry: Geometry, batch: int, device: torch.device | str) -> PickPart:
+        """Make an empty one."""
+        shape = (batch, geometry.query_rows, geometry.top_k)
+        return PickPart(
+            torch.full(shape, -1, dtype=torch.int32, device=device),
+            torch.zeros(shape[:2], dtype=torch.int32, device=device),
+        )
+
+
+@dataclass(frozen=True)
+class SplitPicks:
+    """Both parts of a step, at fixed addresses.
+
+    Attributes:
+        hits: Rows that were hot, the newest ones among them.
+        misses: Rows on their way.
+    """
+
+    hits: PickPart
+    misses: PickPart
+
+    @staticmethod
+    def allocate(geometry: Geometry, batch: int, device: torch.device | str) -> SplitPicks:
+        """Make the parts of `batch` requests."""
+        return SplitPicks(PickPart.allocate(geometry, batch, device), PickPart.allocate(geometry, batch, device))
+
+    def first(self, batch: int) -> SplitPicks:
+        """Give the part for the first `batch` requests; it shares memory with this one."""
+        return SplitPicks(*(PickPart(part.rows[:batch], part.counts[:batch]) for part in (self.hits, self.misses)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        return nbytes(self.hits.rows, self.hits.counts, self.misses.rows, self.misses.counts)
+
+
+def split_picks(geometry: Geometry, plan: StepPlan, split: SplitPicks) -> None:
+    """Part the rows of a resolved plan; each part keeps the order of the picks.
+
+    Args:
+        geometry: Shape of the hot cache.
+        plan: A resolved plan.
+        split: Where the parts go.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The GPU cannot run it.
+        CompileFailed: The kernel does not compile.
+    """
+    shape = (plan.batch, geometry.query_rows, geometry.top_k)
+    remedy = "allocate it with SplitPicks.allocate, and take its first(batch)"
+    with Checks(plan.rows.device) as check:
+        check.plan(geometry, plan)
+        for name, part in (("hits", split.hits), ("misses", split.misses)):
+            check.tensor(f"{name}.rows", part.rows, shape, torch.int32, remedy)
+            check.tensor(f"{name}.counts", part.counts, shape[:2], torch.int32, remedy)
+    if plan.rows.is_cuda:
+        from hisparse_svc.kernels.cuda import split as kernels  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
+
+        kernels.split_picks(geometry, plan, split)
+    else:
+        reference.split_picks(geometry, plan, split)

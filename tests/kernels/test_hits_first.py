@@ -1,0 +1,201 @@
+"""Attention in two parts is attention over all picks, and the choice between variants follows their times."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hisparse_svc import InvalidInput
+from hisparse_svc.engine import MLA_BF16, Choice, HotCache, Variants, attend_hits_first, load_of, swap_in
+from hisparse_svc.engine.variants import MAX_LOADS, TRIALS, TRY_EVERY
+from hisparse_svc.kernels import Geometry, HostRows, SplitPicks, StepPlan, merge_lse, sparse_mla_decode, split_picks
+
+GEOMETRY = Geometry(seats=4, hot_rows=256, top_k=100, query_rows=2, context_tokens=2048)
+
+
+def _resolved(device: str, geometry: Geometry = GEOMETRY, *, seed: int = 0) -> tuple[HotCache, HostRows]:
+    torch.manual_seed(seed)
+    cache = HotCache(geometry, [1], MLA_BF16, device)
+    host = HostRows.allocate(geometry.seats * geometry.map_pages, 1, 1152, pinned=device != "cpu")
+    host.view.copy_(torch.randn(*host.view.shape[:3], 576).bfloat16().view(torch.uint8))
+    cache.rows[0].copy_(torch.randn(*cache.rows[0].shape[:2], 576).bfloat16().view(torch.uint8))
+    for seat in range(geometry.seats):
+        first = seat * geometry.map_pages
+        cache.take_seat(seat, list(range(first, first + geometry.map_pages)), 2000)
+    cache.state.newest_from[1] = 1950  # some picks are served from the newest page
+    cache.plan.seats[:] = torch.tensor([2, 1, -1, 0])
+    return cache, host
+
+
+def _pick(cache: HotCache, first: int) -> None:
+    shape = cache.plan.picks.shape
+    window = torch.stack([torch.randperm(150)[: shape[2]] + first for _ in range(shape[0] * shape[1])]).view(shape)
+    window[..., -5:] = -1
+    cache.plan.picks.copy_(window.int())
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_parts_of_a_plan_are_its_hits_and_its_misses_in_order(device: str) -> None:
+    cache, host = _resolved(device)
+    split = SplitPicks.allocate(GEOMETRY, 4, device)
+    for first in (1850, 1800, 1800, 1700, 200):
+        _pick(cache, first)
+        swap_in(cache, 0, host).wait()
+        split_picks(GEOMETRY, cache.plan, split)
+        for request, seat in enumerate(cache.plan.seats.tolist()):
+            missing = {row for _, row in cache.plan.misses[request, : int(cache.plan.counts[request])].tolist()}
+            for query_row in range(2):
+                rows = [row for row in cache.plan.rows[request, query_row].tolist() if row >= 0]
+                parts = [
+                    part.rows[request, query_row, : int(part.counts[request, query_row])].tolist()
+                    for part in (split.hits, split.misses)
+                ]
+                assert parts[0] == [row for row in rows if row not in missing], f"hits of request {request}"
+                assert parts[1] == [row for row in rows if row in missing], f"misses of request {request}"
+                assert (seat >= 0) == bool(rows)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("heads", [8, 64])
+def test_hits_first_is_attention_over_all_picks(device: str, heads: int) -> None:
+    cache, host = _resolved(device)
+    split, sink = SplitPicks.allocate(GEOMETRY, 4, device), torch.randn(heads, device=device)
+    side = torch.cuda.Stream() if device != "cpu" else None
+    for first in (1850, 1800, 1800, 200):
+        _pick(cache, first)
+        q = torch.randn((4, 2, heads, 576), device=device).bfloat16()
+        swap = swap_in(cache, 0, host, side_stream=side)
+        found, lse = attend_hits_first(cache, swap, split, q, cache.rows[0][0], scale=192**-0.5, sink=sink)
+        swap.wait()
+        expected, expected_lse = sparse_mla_decode(q, cache.rows[0][0], swap.rows, scale=192**-0.5, sink=sink)
+        error = (found.double() - expected.double()).norm() / expected.double().norm()
+        assert error < 6e-3, f"from token {first}: {error}"
+        there = expected_lse > -torch.inf
+        assert torch.equal(there, lse > -torch.inf)
+        assert (lse - expected_lse)[there].abs().max() < 1e-3
+        assert (found[2] == 0).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("empty", ["none", "first", "second", "both"])
+@pytest.mark.parametrize("sink", [None, 0.5, float("inf"), float("-inf")])
+def test_merging_on_the_gpu_is_merging_in_float64(empty: str, sink: float | None) -> None:
+    parts = [(torch.randn((3, 2, 8, 512), device="cuda").bfloat16(), torch.randn((3, 2, 8), device="cuda") * 4)]
+    parts.append((torch.randn_like(parts[0][0]), torch.randn_like(parts[0][1])))
+    for index, name in enumerate(("first", "second")):
+        if empty in {name, "both"}:
+            parts[index][1][1] = -torch.inf
+            parts[index][0][1] = 0
+    sinks = None if sink is None else torch.full((8,), sink, device="cuda")
+    out, lse = torch.full_like(parts[0][0], 7), torch.full_like(parts[0][1], 7)
+    merge_lse(parts, sink=sinks, out=out, lse=lse)
+    wanted, wanted_lse = merge_lse([(x.cpu(), y.cpu()) for x, y in parts], sink=None if sinks is None else sinks.cpu())
+    assert torch.allclose(out.cpu().float(), wanted.float(), rtol=1e-2, atol=1e-6)
+    assert torch.allclose(lse.cpu(), wanted_lse, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_hits_first_in_a_graph_follows_new_picks() -> None:
+    geometry = Geometry(seats=4, hot_rows=256, top_k=128, context_tokens=2048)
+    cache, host = _resolved("cuda", geometry)
+    split, side = SplitPicks.allocate(geometry, 4, "cuda"), torch.cuda.Stream()
+    q = torch.randn((4, 1, 8, 576), device="cuda").bfloat16()
+    out = torch.empty((4, 1, 8, 512), dtype=torch.bfloat16, device="cuda")
+
+    def step() -> None:
+        swap = swap_in(cache, 0, host, side_stream=side)
+        attend_hits_first(cache, swap, split, q, cache.rows[0][0], scale=0.07, out=out)
+
+    _pick(cache, 100)
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for first in (100, 140, 500, 1800):
+        _pick(cache, first)
+        out.fill_(torch.nan)
+        graph.replay()
+        torch.cuda.synchronize()
+        expected, _ = sparse_mla_decode(q, cache.rows[0][0], cache.plan.rows, scale=0.07)
+        assert (out.double() - expected.double()).norm() / expected.double().norm() < 6e-3
+
+
+def test_parts_of_another_batch_are_refused() -> None:
+    plan, split = StepPlan.allocate(GEOMETRY, "cpu"), SplitPicks.allocate(GEOMETRY, 3, "cpu")
+    with pytest.raises(InvalidInput) as raised:
+        split_picks(GEOMETRY, plan, split)
+    fields = [problem.field for problem in raised.value.problems]
+    assert fields == ["hits.rows.shape", "hits.counts.shape", "misses.rows.shape", "misses.counts.shape"]
+    split_picks(GEOMETRY, plan.first(2), split.first(2))
+
+
+def test_a_result_of_another_shape_is_refused() -> None:
+    part = (torch.zeros((1, 1, 8, 512)), torch.zeros((1, 1, 8)))
+    with pytest.raises(InvalidInput) as raised:
+        merge_lse([part, part], out=torch.zeros((1, 1, 8, 500)), lse=torch.zeros((1, 8)))
+    assert [problem.field for problem in raised.value.problems] == ["out.shape", "lse.shape"]
+
+
+def _replayed(choice: Choice, load: object, times: dict[str, float], count: int) -> list[str]:
+    chosen = []
+    for _ in range(count):
+        chosen.append(choice.choose(load))
+        choice.record(load, chosen[-1], times[chosen[-1]])
+    return chosen
+
+
+def test_overlap_is_off_where_it_loses_and_on_where_it_wins() -> None:
+    choice = Choice(["serial", "overlapped"])
+    slow = _replayed(choice, "few misses", {"serial": 50, "overlapped": 60}, 100)
+    fast = _replayed(choice, "many misses", {"serial": 150, "overlapped": 110}, 100)
+    assert slow[2 * TRIALS :] == ["serial"] * (100 - 2 * TRIALS)
+    assert fast[2 * TRIALS :] == ["overlapped"] * (100 - 2 * TRIALS)
+
+
+def test_a_loser_is_tried_again_and_takes_over_when_it_has_become_faster() -> None:
+    choice = Choice(["serial", "overlapped"])
+    _replayed(choice, 0, {"serial": 50, "overlapped": 60}, 2 * TRIALS)
+    chosen = _replayed(choice, 0, {"serial": 50, "overlapped": 30}, 8 * TRY_EVERY)
+    assert chosen[: TRY_EVERY - 2 * TRIALS - 1] == ["serial"] * (TRY_EVERY - 2 * TRIALS - 1)
+    assert chosen[-200:].count("overlapped") >= 199
+
+
+def test_a_difference_within_noise_changes_nothing() -> None:
+    choice = Choice(["serial", "overlapped"])
+    chosen = _replayed(choice, 0, {"serial": 50, "overlapped": 49.5}, 50)
+    assert chosen[2 * TRIALS :] == ["serial"] * (50 - 2 * TRIALS)
+
+
+def test_one_slow_replay_does_not_turn_the_choice() -> None:
+    choice = Choice(["serial", "overlapped"])
+    _replayed(choice, 0, {"serial": 50, "overlapped": 40}, 40)
+    choice.record(0, "overlapped", 4000)
+    assert choice.choose(0) == "overlapped"
+
+
+def test_forgotten_loads_are_learnt_again_and_memory_is_bounded() -> None:
+    choice = Choice(["serial", "overlapped"])
+    _replayed(choice, "first", {"serial": 50, "overlapped": 40}, 20)
+    for load in range(MAX_LOADS):
+        choice.choose(load)
+    assert choice.favourite("first") == "serial"
+
+
+def test_loads_are_told_apart_by_batch_and_order_of_misses() -> None:
+    assert load_of(32, 0) != load_of(32, 1)
+    assert load_of(32, 100) == load_of(32, 127) != load_of(32, 128)
+    assert load_of(32, 100) != load_of(64, 100)
+
+
+def test_variants_replay_what_was_chosen() -> None:
+    calls: list[str] = []
+    variants = Variants({name: lambda name=name: calls.append(name) for name in ("a", "b")}, on_gpu=False)
+    names = [variants.replay(load_of(1, 1)) for _ in range(10)]
+    assert calls == names
+    assert set(names) == {"a", "b"}
+
+
+@pytest.mark.parametrize("names", [[], ["a", "a"]])
+def test_variants_need_names_of_their_own(names: list[str]) -> None:
+    with pytest.raises(InvalidInput, match="at least one variant, each once"):
+        Choice(names)
