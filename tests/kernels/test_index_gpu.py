@@ -53,7 +53,8 @@ def _check_logits(case: IndexCase, *, tolerance: float = 1e-3) -> None:
             seen = case.visible(request, row)
             one, other = found[request, row, :seen].double(), expected[request, row, :seen].double()
             assert one.isfinite().all(), f"request {request} row {row}"
-            error = float((one - other).norm() / other.norm().clamp_min(1e-30))
+            size = other.norm() + seen**0.5  # a few logits may cancel
+            error = float((one - other).norm() / size) if seen else 0.0
             assert error < tolerance, f"request {request} row {row} of {seen} tokens: {error}"
 
 

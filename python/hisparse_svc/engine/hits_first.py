@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.swapping import SwapIn
-    from hisparse_svc.kernels import SplitPicks
+    from hisparse_svc.kernels import SplitPicks, StepPlan
 
 __all__ = ["attend_hits_first"]
 
@@ -41,6 +41,7 @@ def attend_hits_first(
     lse: Tensor | None = None,
     part: int = 0,
     expected_misses: int = 0,
+    plan: StepPlan | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attend to the picks of a swap-in that is under way; as `sparse_mla_decode` over all of them once it is done.
 
@@ -56,6 +57,7 @@ def attend_hits_first(
         lse: Where to write the log of the sum of exponentials.
         part: Part of the swap-in that brings this layer's rows.
         expected_misses: As `swap_in` was told, so that as many SMs are left free as the gather takes.
+        plan: The plan that was resolved, where it is not the cache's.
 
     Returns:
         Output and log of the sum of exponentials, as `sparse_mla_decode`.
@@ -67,7 +69,7 @@ def attend_hits_first(
     """
     batch = int(swap.rows.shape[0])
     split = split.first(batch)
-    split_picks(cache.geometry, cache.plan.first(batch), split)
+    split_picks(cache.geometry, (plan or cache.plan).first(batch), split)
     hits = sparse_mla_decode(
         q, hot, split.hits.rows, counts=split.hits.counts, scale=scale, max_sms=_left_sms(q, expected_misses)
     )

@@ -97,33 +97,53 @@ __device__ __forceinline__ int length_of(const Call& call, int seat) {
 __device__ __forceinline__ int last_row_of(int unit) { return min((unit % PASSES + 1) * ROWS, QUERY_ROWS) - 1; }
 // Tokens that a query row sees; a unit has pages for its last one.
 __device__ __forceinline__ int visible_to(int length, int row) { return max(length - (QUERY_ROWS - 1 - row), 0); }
-__device__ __forceinline__ int tiles_of(const Call& call, int unit) {
-  return (visible_to(length_of(call, seat_of(call, unit)), last_row_of(unit)) + PAGE - 1) / PAGE;
+__device__ __forceinline__ int tiles_of(const Call& call, int unit, int seat) {
+  return (visible_to(length_of(call, seat), last_row_of(unit)) + PAGE - 1) / PAGE;
 }
+__device__ __forceinline__ int tiles_of(const Call& call, int unit) { return tiles_of(call, unit, seat_of(call, unit)); }
 
 // This block's share of all pages: where it starts, and how many.
 struct Share {
   int unit, tile, count;
 };
+// Tiles of 32 units, one a lane. The first FAST x 32 are loaded at once and kept: a load waits for the memory's latency.
+constexpr int FAST = 4;
+struct Tiles {
+  int kept[FAST];
+  __device__ __forceinline__ explicit Tiles(const Call& call) {
+    int seat[FAST];
+#pragma unroll
+    for (int i = 0; i < FAST; ++i) seat[i] = seat_of(call, i * WARP + lane_id());
+#pragma unroll
+    for (int i = 0; i < FAST; ++i) kept[i] = tiles_of(call, i * WARP + lane_id(), seat[i]);
+  }
+};
 __device__ __forceinline__ Share share_of_block(const Call& call) {
   const int units = call.batch * PASSES;
-  u32 total = 0;
-  for (int base = 0; base < units; base += WARP)
-    total += __reduce_add_sync(ALL_LANES, tiles_of(call, base + lane_id()));
+  const Tiles tiles(call);
+  u32 total = 0, kept = 0;
+#pragma unroll
+  for (int i = 0; i < FAST; ++i) kept += tiles.kept[i];
+  for (int base = FAST * WARP; base < units; base += WARP) kept += tiles_of(call, base + lane_id());
+  total = __reduce_add_sync(ALL_LANES, kept);
   const u32 begin = (u32)((u64)total * blockIdx.x / gridDim.x), end = (u32)((u64)total * (blockIdx.x + 1) / gridDim.x);
   Share share{0, 0, (int)(end - begin)};
   u32 before = 0;
-  for (int base = 0; base < units; base += WARP) {
-    const u32 mine = tiles_of(call, base + lane_id()), sum = inclusive_sum(mine);
-    const u32 holds = __ballot_sync(ALL_LANES, begin < before + sum);
+  const auto holds_begin = [&](int base, u32 mine) {
+    const u32 sum = inclusive_sum(mine), holds = __ballot_sync(ALL_LANES, begin < before + sum);
     if (holds) {
       const int lane = __ffs(holds) - 1;
       share.unit = base + lane;
       share.tile = begin - before - __shfl_sync(ALL_LANES, sum - mine, lane);
-      break;
     }
     before += __shfl_sync(ALL_LANES, sum, WARP - 1);
-  }
+    return holds != 0;
+  };
+#pragma unroll
+  for (int i = 0; i < FAST; ++i)
+    if (holds_begin(i * WARP, tiles.kept[i])) return share;
+  for (int base = FAST * WARP; base < units; base += WARP)
+    if (holds_begin(base, tiles_of(call, base + lane_id()))) return share;
   return share;
 }
 
@@ -131,7 +151,7 @@ __device__ __forceinline__ void produce(const Call& call, Share share, Shared& s
   int stage = 0;
   u32 parity = 1;                                            // the first round finds every stage free
   for (; share.count > 0; ++share.unit, share.tile = 0) {
-    const int seat = seat_of(call, share.unit), tiles = tiles_of(call, share.unit);
+    const int seat = seat_of(call, share.unit), tiles = tiles_of(call, share.unit, seat);
     const int until = min(tiles, share.tile + share.count);
     share.count -= until - share.tile;
     for (int base = share.tile; base < until; base += WARP) {
@@ -285,8 +305,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Share share;
   if (group == GROUPS) {                                     // the producer warp
     share = share_of_block(call);
+    if (lane_id() == 0) shared.first_unit = share.unit, shared.tiles = share.count;
+  } else if (warp_id() == 0) {
     if (lane_id() == 0) {
-      shared.first_unit = share.unit, shared.tiles = share.count;
       for (int stage = 0; stage < STAGES; ++stage) {
         barrier_init(shared_address(&shared.full[stage]), 1);
         barrier_init(shared_address(&shared.empty[stage]), GROUP_THREADS / WARP);

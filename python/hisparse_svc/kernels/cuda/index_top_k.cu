@@ -29,9 +29,9 @@ struct Bounds {
 struct Shared {
   u32 bins[2][BINS];                                         // two, so that peers may still read the last round's
   Bounds bounds[CLUSTER];
-  u32 few[FEW];
+  u32 own_few[FEW], few[FEW];                                // keys left in this block, and in the cluster
   uint2 counts[CLUSTER];                                     // picked for sure, equal to the cut
-  u32 few_count;
+  u32 own_few_count, few_count;
   u32 cut_bin, cut_before, cut_inside;
   u32 ranked_key, ranked_above, ranked_equal;
   Bounds warps[WARPS];
@@ -40,10 +40,10 @@ struct Shared {
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the host counts the same bytes");
 
-__device__ __forceinline__ u32 add_far(u32 at, u32 v) {
-  u32 before;
-  asm volatile("atom.shared::cluster.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(at), "r"(v) : "memory");
-  return before;
+__device__ __forceinline__ u32 load_far_u32(u32 at) {
+  u32 v;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+  return v;
 }
 __device__ __forceinline__ void store_far_u32(u32 at, u32 v) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
@@ -62,11 +62,13 @@ __device__ __forceinline__ void meet_cluster() {
   }
 }
 
-// Orders as the score does; +0 and -0 are one; NaN and -inf are none.
+#define NONE __int_as_float(0xFF800000)                       // -inf
+
+// Orders as the score does; +0 and -0 are one; NaN and -inf are 0, which is no score.
 __device__ __forceinline__ u32 key_of(float score) {
-  const int bits = __float_as_int(score + 0.f);
-  const u32 key = (u32)bits ^ ((u32)(bits >> 31) | 0x80000000u);
-  return score > __int_as_float(0xFF800000) ? key : 0;
+  constexpr u32 LOWEST = 0x007FFFFFu;                        // of -inf, before it is taken off
+  const int bits = __float_as_int(fmaxf(score, NONE) + 0.f);
+  return ((u32)bits ^ ((u32)(bits >> 31) | 0x80000000u)) - LOWEST;
 }
 
 struct Part {
@@ -82,16 +84,22 @@ __device__ __forceinline__ void load_chunk(u32 (&key)[VALUES], const Part& part,
 #pragma unroll
   for (int quad = 0; quad < QUADS; ++quad) {
     const int at = first_of_quad(part, chunk, quad);
-    v[quad] = make_float4(0.f, 0.f, 0.f, 0.f);
+    v[quad] = make_float4(NONE, NONE, NONE, NONE);
     if (at < part.end) v[quad] = __ldcg((const float4*)(part.scores + at));        // rows are padded to whole quads
+  }
+  if (part.end - part.begin < (chunk + 1) * CHUNK) {         // the last quad may be cut
+#pragma unroll
+    for (int quad = 0; quad < QUADS; ++quad) {
+      const int left = part.end - first_of_quad(part, chunk, quad);
+      if (left < 2) v[quad].y = NONE;
+      if (left < 3) v[quad].z = NONE;
+      if (left < 4) v[quad].w = NONE;
+    }
   }
 #pragma unroll
   for (int quad = 0; quad < QUADS; ++quad) {
-    const int left = part.end - first_of_quad(part, chunk, quad);
-    key[4 * quad] = left > 0 ? key_of(v[quad].x) : 0;
-    key[4 * quad + 1] = left > 1 ? key_of(v[quad].y) : 0;
-    key[4 * quad + 2] = left > 2 ? key_of(v[quad].z) : 0;
-    key[4 * quad + 3] = left > 3 ? key_of(v[quad].w) : 0;
+    key[4 * quad] = key_of(v[quad].x), key[4 * quad + 1] = key_of(v[quad].y);
+    key[4 * quad + 2] = key_of(v[quad].z), key[4 * quad + 3] = key_of(v[quad].w);
   }
 }
 // Runs `body` over the keys of this block; where they are one chunk, they stay in registers.
@@ -180,7 +188,8 @@ __device__ __forceinline__ Cut find_cut(u32 (&key)[VALUES], const Part& part, Sh
   for (int round = 0;; ++round) {
     u32* bins = shared.bins[round % 2];
     bins[2 * threadIdx.x] = bins[2 * threadIdx.x + 1] = 0;
-    if (threadIdx.x == 0) shared.few_count = 0;
+    if (threadIdx.x < FEW) shared.own_few[threadIdx.x] = 0;
+    if (threadIdx.x == 0) shared.own_few_count = shared.few_count = 0;
     __syncthreads();
     const u32 first = below + 1, width = top - below;        // keys of the range
     const int shift = width > BINS ? WARP - BIN_BITS - __clz(width - 1) : 0;
@@ -207,14 +216,24 @@ __device__ __forceinline__ Cut find_cut(u32 (&key)[VALUES], const Part& part, Sh
   }
   // Few are left: every block gets all of them and ranks them.
   each_chunk(key, part, [&](int) {
+    u32 left = 0;
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i)
-      if (key[i] - (below + 1) < top - below) {
-        const u32 slot = add_far(in_block(shared_address(&shared.few_count), 0), 1);
-        for (int other = 0; other < CLUSTER; ++other) store_far_u32(in_block(shared_address(&shared.few[slot]), other), key[i]);
-      }
+    for (int i = 0; i < VALUES; ++i) left |= (u32)(key[i] - (below + 1) < top - below) << i;
+    if (left) {
+#pragma unroll
+      for (int i = 0; i < VALUES; ++i)
+        if (left >> i & 1) shared.own_few[atomicAdd(&shared.own_few_count, 1u)] = key[i];
+    }
   });
   meet_cluster();
+  if (threadIdx.x < FEW) {
+#pragma unroll
+    for (int other = 0; other < CLUSTER; ++other) {
+      const u32 theirs = load_far_u32(in_block(shared_address(&shared.own_few[threadIdx.x]), other));
+      if (theirs) shared.few[atomicAdd(&shared.few_count, 1u)] = theirs;
+    }
+  }
+  __syncthreads();
   const u32 inside = shared.cut_inside;
   if (threadIdx.x < inside) {
     const u32 mine = shared.few[threadIdx.x];
@@ -281,9 +300,9 @@ __device__ __forceinline__ u32 place_of(u32 mask, const Lower& lower, const u32*
 
 __device__ __forceinline__ void write_picks(u32 (&key)[VALUES], const Part& part, Shared& shared, int rank, Cut cut, int* picks) {
   // How many the blocks before this one pick.
-  uint2 mine = make_uint2(0, 0);
+  uint2 mine = make_uint2(0, 0), masks;
   each_chunk(key, part, [&](int) {
-    const uint2 masks = masks_of(key, cut);
+    masks = masks_of(key, cut);
     mine.x += __popc(masks.x), mine.y += __popc(masks.y);
   });
   mine.x = __reduce_add_sync(ALL_LANES, mine.x), mine.y = __reduce_add_sync(ALL_LANES, mine.y);
@@ -309,7 +328,7 @@ __device__ __forceinline__ void write_picks(u32 (&key)[VALUES], const Part& part
   }
   sure += min(equal, cut.equal);                             // equal ones that earlier blocks took stand before these
   each_chunk(key, part, [&](int chunk) {
-    uint2 masks = masks_of(key, cut);
+    if (part.chunks > 1) masks = masks_of(key, cut);
     if (cut.equal) {                                         // of the equal ones, those that are among the first
       const Lower lower = scan_marked(masks.y, shared.places[1]);
       __syncthreads();
