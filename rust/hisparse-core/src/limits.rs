@@ -300,6 +300,12 @@ pub const MAX_HTTP_CONNECTIONS: usize = 64;
 /// Most watches at a time.
 pub const MAX_WATCHES: usize = 1_024;
 
+/// Longest resume token of a watch, in bytes.
+pub const MAX_RESUME_TOKEN_BYTES: usize = 64;
+
+/// How long the reader of a watch may take nothing before it loses its place.
+pub const WATCH_SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Most messages of one watch, per second.
 pub const MAX_WATCH_HZ: u32 = 20;
 

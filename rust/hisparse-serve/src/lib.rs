@@ -39,6 +39,7 @@ mod services;
 mod sessions;
 mod shutdown;
 mod tls;
+mod watch;
 mod wire;
 
 pub use access::{Access, Role};

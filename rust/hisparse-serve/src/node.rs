@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hisparse_core::budget::Plan;
-use hisparse_core::env::{Clock, Moment};
+use hisparse_core::env::{Clock, Entropy, Moment};
 use hisparse_core::error::Problems;
 use hisparse_core::ledger::{
     self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, TenantPolicy, Ticket, WaitQueue,
@@ -110,6 +110,8 @@ pub(crate) struct Node {
     pub(crate) watches: AtomicUsize,
     pub(crate) sessions: Sessions,
     hosting: Option<Hosting>,
+    /// Tells this run of this node from every other.
+    life: u64,
     epoch: Epoch,
     state: Mutex<State>,
     /// The ledger's sequence after the last change, for watchers.
@@ -170,6 +172,7 @@ impl Node {
             watches: AtomicUsize::new(0),
             sessions: Sessions::default(),
             hosting,
+            life: MachineEntropy.next_u64(),
             epoch,
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
@@ -180,6 +183,11 @@ impl Node {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// A number that no other run of any node has.
+    pub(crate) const fn life(&self) -> u64 {
+        self.life
     }
 
     pub(crate) const fn epoch(&self) -> Epoch {

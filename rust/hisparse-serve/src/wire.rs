@@ -172,6 +172,11 @@ pub(crate) fn segments(report: &PoolReport) -> Vec<proto::Segment> {
     report.segments.iter().map(shown).collect()
 }
 
+/// A tenant's part of a pool.
+pub(crate) fn quota(quota: &ledger::Quota) -> proto::Quota {
+    proto::Quota { pool: quota.pool.name().to_owned(), floor: quota.floor, ceiling: quota.ceiling, used: quota.used }
+}
+
 /// How many requests of each length asked about fit.
 pub(crate) fn fits(seen: &ledger::Capacity) -> Vec<proto::Fit> {
     let shown =

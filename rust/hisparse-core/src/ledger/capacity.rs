@@ -23,6 +23,19 @@ pub struct Fit {
     pub binding: &'static str,
 }
 
+/// What one tenant may hold of a pool, and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Quota {
+    /// Which pool.
+    pub pool: Pool,
+    /// Kept free for it at all times.
+    pub floor: u64,
+    /// Most it may hold; `None` where nothing but the pool bounds it.
+    pub ceiling: Option<u64>,
+    /// What its leases hold, shared pages included.
+    pub used: u64,
+}
+
 /// A node at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capacity {
@@ -95,6 +108,21 @@ impl Ledger {
             draining: self.draining,
             fits: lengths.iter().map(|length| self.fit(*length, view)).collect(),
         })
+    }
+
+    /// A tenant's part of every pool that the node has; empty for a tenant without settings that holds nothing.
+    pub fn quotas(&self, tenant: &str) -> Vec<Quota> {
+        let name = if tenant.is_empty() { DEFAULT_TENANT } else { tenant };
+        let Some(tenant) = self.tenants.find(name).map(|known| self.tenants.get(known)) else { return Vec::new() };
+        if tenant.leases == 0 && !tenant.configured {
+            return Vec::new();
+        }
+        let has = |pool: &Pool| *pool != Pool::WindowTokens || self.config.capacity.window.is_some();
+        let quota = |pool| {
+            let (floor, ceiling, used) = (tenant.policy.floor[pool], tenant.policy.ceiling[pool], tenant.used[pool]);
+            Quota { pool, floor, ceiling: (ceiling != u64::MAX).then_some(ceiling), used }
+        };
+        Pool::ALL.into_iter().filter(has).map(quota).collect()
     }
 
     fn left(&self, pool: Pool, view: View) -> u64 {

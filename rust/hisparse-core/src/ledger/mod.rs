@@ -28,7 +28,7 @@ mod waiting;
 
 pub use self::admit::Granted;
 pub use self::books::PoolState;
-pub use self::capacity::{Capacity, Fit};
+pub use self::capacity::{Capacity, Fit, Quota};
 pub use self::changes::{CommitBy, Released};
 pub use self::core::{LeaseCounts, Ledger, LedgerConfig};
 pub use self::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
