@@ -332,6 +332,7 @@ class Service:
         mlock: bool = False,
         assume_memory_bytes: int | None = None,
         allow_uids: Sequence[int] = ...,
+        tenants: Sequence[tuple[str, str, int, int | None]] = ...,
         socket: str | PathLike[str] | None = None,
         listen: str | None = None,
         http: str | None = None,

@@ -102,6 +102,53 @@ def _entries(field: str, given: Any) -> str:
     return _text(field, given)
 
 
+@dataclass(frozen=True, slots=True)
+class TenantPart:
+    """What one tenant (`*`: each that is not named) may hold of one pool."""
+
+    tenant: str
+    pool: str
+    floor: int
+    """Kept for it at all times, in the pool's unit."""
+    ceiling: int | None
+    """Most it may hold; `None` for no bound but the pool."""
+
+
+def _tenants(field: str, given: Any) -> tuple[TenantPart, ...]:
+    if isinstance(given, (list, tuple)) and all(isinstance(part, TenantPart) for part in given):
+        return tuple(given)
+    named = given if isinstance(given, dict) else dict(_tenant(field, part) for part in str(given).split(";"))
+    found, problems = [], []
+    for tenant, pools in named.items():
+        if not isinstance(pools, dict) or not pools:
+            problems.append(_bad(f"{field}.{tenant}", pools, TENANT_RULE, TENANT_REMEDY).problems[0])
+            continue
+        for pool, span in pools.items():
+            match = SPAN.fullmatch(str(span).strip())
+            if match is None or isinstance(span, bool):
+                problems.append(_bad(f"{field}.{tenant}.{pool}", span, "must be FLOOR..CEILING", TENANT_REMEDY).problems[0])
+                continue
+            floor, dots, ceiling = match.groups()
+            most = ceiling if dots else floor
+            found.append(TenantPart(tenant, pool, int(floor or 0) if dots else 0, int(most) if most else None))
+    if problems:
+        raise InvalidInput(problems)
+    return tuple(found)
+
+
+def _tenant(field: str, text: str) -> tuple[str, dict[str, str]]:
+    name, colon, rest = text.partition(":")
+    spans = [part.partition("=") for part in rest.split(",")]
+    if not colon or not name.strip() or not all(pool.strip() and equals for pool, equals, _ in spans):
+        raise _bad(field, text.strip(), TENANT_RULE, TENANT_REMEDY)
+    return name.strip(), {pool.strip(): span for pool, _, span in spans}
+
+
+SPAN = re.compile(r"([0-9]{0,18})(\.\.)?([0-9]{0,18})(?<=[0-9.])")
+TENANT_RULE = "must name tenants and what they may hold of each pool"
+TENANT_REMEDY = "write `search: seats=4..16, host_pages=..5000; *: seats=..8`: floor and ceiling, either left out"
+
+
 def _path(field: str, given: Any) -> Path:
     return Path(_text(field, given))
 
@@ -165,6 +212,12 @@ class ServeConfig:
     )
     allow_uid: tuple[int, ...] | None = _setting(
         _uids, "UID[,UID…]", "Users that may attach besides this one; they reach the socket by its folder's mode."
+    )
+    tenants: tuple[TenantPart, ...] = _setting(
+        _tenants,
+        "QUOTAS",
+        "What tenants may hold, as floor..ceiling per pool: 'search: seats=4..16; *: seats=..8'; * is each other one.",
+        (),
     )
     layer_groups: str = _setting(
         _word("auto", "off"), "auto|off", "Group layers that share an indexer; only with --backing memory.", "auto"

@@ -121,6 +121,7 @@ class Node:
                 pages=settings.pages,
                 numa=settings.numa,
                 allow_uids=settings.allow_uid or (),
+                tenants=[(part.tenant, part.pool, part.floor, part.ceiling) for part in settings.tenants],
                 mlock=settings.mlock,
                 assume_memory_bytes=settings.assume_memory_bytes,
                 seats=settings.seats,

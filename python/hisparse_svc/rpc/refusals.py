@@ -120,7 +120,12 @@ class PoolBusy(Refused):
 class QuotaExceeded(Refused):
     """The tenant holds as much as it may."""
 
-    remedy = "release something of this tenant, or try another node: this version has no setting for quotas"
+    remedy = "release something of this tenant, try another node, or raise its quota: `serve --tenants`"
+
+    @property
+    def tenant(self) -> str:
+        """Whose quota it is."""
+        return self.metadata.get("tenant", "")
 
     @property
     def pool(self) -> str:

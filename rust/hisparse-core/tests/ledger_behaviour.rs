@@ -372,3 +372,24 @@ fn leases_list_in_order_of_grant_page_by_page_and_per_tenant() {
     assert_eq!(node.list(Some("b"), None, 10).len(), 2);
     assert_eq!(node.list(Some("nobody"), None, 10).len(), 0);
 }
+
+#[test]
+fn a_tenant_without_settings_is_bound_by_the_ceiling_of_the_others_known_or_not() {
+    let mut node = ledger(10, 9);
+    let mut ceiling = Amounts::UNBOUNDED;
+    ceiling[Pool::HostPages] = 3;
+    node.set_other_tenants_ceiling(ceiling);
+    node.set_tenant_policy("named", TenantPolicy::default()).unwrap();
+    let never = node.validate(&of_tenant("new", "a", 256), at(0)).unwrap_err();
+    assert_eq!(never, Refusal::NeverFits { limit: Limit::TenantCeiling(Pool::HostPages), value: 3, asked: 4 });
+    assert_eq!(node.capacity(Some("new"), &[]).unwrap().largest_grant_tokens, 192);
+    node.admit(&of_tenant("new", "a", 128), at(0)).unwrap();
+    let quota = node.admit(&of_tenant("new", "b", 128), at(0)).unwrap_err();
+    assert_eq!(quota.to_string(), "tenant new is at its quota of host_pages: 2 of 3 in use, and it needs 2");
+    let seen = node.quotas("new");
+    assert_eq!((seen[0].floor, seen[0].ceiling, seen[0].used), (0, Some(3), 2));
+    assert_eq!(seen[1].ceiling, None);
+    assert!(node.quotas("stranger").is_empty());
+    node.admit(&of_tenant("named", "a", 512), at(0)).unwrap();
+    node.audit().unwrap();
+}

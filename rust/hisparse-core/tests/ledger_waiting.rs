@@ -117,3 +117,57 @@ fn the_queue_is_bounded() {
         Some("POOL_BUSY")
     );
 }
+
+/// A tenant that asks for all there is, again and again, and one that has a floor and asks now and then.
+#[test]
+fn a_greedy_tenant_never_takes_what_is_kept_for_another() {
+    let (mut node, mut queue) = (ledger(100, 20), WaitQueue::new());
+    let mut floor = Amounts::ZERO;
+    (floor[Pool::HostPages], floor[Pool::Seats]) = (30, 3);
+    keep(&mut node, floor);
+    let mut waited = 0;
+    for round in 0..300_u64 {
+        let now = at(round / 10);
+        let greedy = of("greedy", request(&format!("g{round}"), 64 * (1 + round % 40), 0));
+        waited += u64::from(matches!(queue.offer(&mut node, greedy, MINUTE, now), Ok(Offer::Waiting(_))));
+        if round % 7 == 0 {
+            // The line is the greedy tenant's, and what is kept for the quiet one is there for it all the same.
+            let quiet = of("quiet", request(&format!("q{round}"), 640, 0));
+            match queue.offer(&mut node, quiet, Duration::ZERO, now) {
+                Ok(Offer::Granted(granted)) => node.release(granted.lease.id.unwrap(), None, None, now).unwrap(),
+                other => panic!("round {round}: {other:?}"),
+            };
+        }
+        queue.serve(&mut node, now);
+        node.audit().unwrap();
+    }
+    assert!(waited > 200, "{waited}");
+}
+
+#[test]
+fn who_waits_for_its_own_floor_is_served_while_the_head_of_another_tenant_waits_on() {
+    let (mut node, mut queue) = (ledger(100, 20), WaitQueue::new());
+    let mut floor = Amounts::ZERO;
+    floor[Pool::HostPages] = 30;
+    keep(&mut node, floor);
+    node.admit(&of("quiet", request("own", 64 * 30, 0)), at(0)).unwrap();
+    node.admit(&of("greedy", request("first", 64 * 60, 0)), at(0)).unwrap();
+    wait(&mut queue, &mut node, of("greedy", request("head", 64 * 20, 0)));
+    wait(&mut queue, &mut node, of("quiet", request("next", 64 * 30, 0)));
+    wait(&mut queue, &mut node, of("greedy", request("short", 64, 0)));
+    node.release_request(&"own".into(), "quiet", None, at(1));
+    assert_eq!(granted(&mut queue, &mut node, 1), ["next"], "what it waited for was never the head's");
+    node.release_request(&"first".into(), "greedy", None, at(2));
+    assert_eq!(granted(&mut queue, &mut node, 2), ["head", "short"]);
+    node.audit().unwrap();
+}
+
+fn of(tenant: &str, request: AdmitRequest) -> AdmitRequest {
+    AdmitRequest { tenant: tenant.into(), ..request }
+}
+
+/// Keeps so much for the quiet tenant, and what it needs of the other pools to use it.
+fn keep(node: &mut Ledger, floor: Amounts) {
+    let policy = TenantPolicy { floor, ceiling: Amounts::UNBOUNDED }.usable_on(&node.config().capacity);
+    node.set_tenant_policy("quiet", policy).unwrap();
+}

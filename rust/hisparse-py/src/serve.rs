@@ -16,7 +16,9 @@ use hisparse_core::limits::{SERVE_THREADS, STOP_GRACE};
 use hisparse_core::units::Bytes;
 use hisparse_mem::backing::Pages;
 use hisparse_mem::bind::Placement;
-use hisparse_serve::{Access, Config, MemoryConfig, NodeConfig, Running, ServeLimits, Server, TlsFiles};
+use hisparse_serve::{
+    Access, Config, MemoryConfig, NodeConfig, QuotaSetting, Quotas, Running, ServeLimits, Server, TlsFiles,
+};
 use pyo3::prelude::*;
 
 use crate::convert::serialised;
@@ -40,7 +42,7 @@ impl PyService {
     #[staticmethod]
     #[pyo3(signature = (
         plan, *, memory = None, pages = "auto", numa = "any", mlock = false, assume_memory_bytes = None,
-        allow_uids = Vec::new(), socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
+        allow_uids = Vec::new(), tenants = Vec::new(), socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
         access = None, tls = None, limits = None, log = false, handle_signals = false,
         stop_grace_s = STOP_GRACE.as_secs_f64()
     ))]
@@ -54,6 +56,7 @@ impl PyService {
         mlock: bool,
         assume_memory_bytes: Option<u64>,
         allow_uids: Vec<u32>,
+        tenants: Vec<(String, String, u64, Option<u64>)>,
         socket: Option<PathBuf>,
         listen: Option<String>,
         http: Option<String>,
@@ -68,7 +71,11 @@ impl PyService {
         stop_grace_s: f64,
     ) -> PyResult<Self> {
         let plan = &plan.get().0;
-        let node = NodeConfig::of_plan(plan, NodeCapacity::of_plan(plan, seats, max_requests));
+        let setting = |(tenant, pool, floor, ceiling)| QuotaSetting { tenant, pool, floor, ceiling };
+        let settings: Vec<_> = tenants.into_iter().map(setting).collect();
+        let quotas = Quotas::of(&settings).or_invalid_input(py)?;
+        let capacity = NodeCapacity::of_plan(plan, seats, max_requests);
+        let node = NodeConfig { quotas, ..NodeConfig::of_plan(plan, capacity) };
         let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
         let pages = Pages::read(pages).ok_or_else(|| {
             let remedy = format!("choose one of {}", Pages::WORDS.join(", "));

@@ -18,9 +18,7 @@ use std::time::Duration;
 use hisparse_core::budget::Plan;
 use hisparse_core::env::{Clock, Entropy, Moment};
 use hisparse_core::error::Problems;
-use hisparse_core::ledger::{
-    self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, TenantPolicy, Ticket, WaitQueue,
-};
+use hisparse_core::ledger::{self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, Ticket, WaitQueue};
 use hisparse_core::pages::{Isolation, ScrubJob};
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
@@ -31,6 +29,7 @@ use crate::error::Refusal;
 use crate::memory::Hosting;
 use crate::metrics::Counters;
 use crate::pace::Pace;
+use crate::quotas::Quotas;
 use crate::sessions::Sessions;
 use crate::{proto, wire};
 
@@ -48,14 +47,14 @@ pub struct NodeConfig {
     pub capacity: NodeCapacity,
     /// The plan that `capacity` comes from; `None` where there was none.
     pub budget: Option<Plan>,
-    /// What tenants may hold, by name; others may hold anything.
-    pub tenants: Vec<(String, TenantPolicy)>,
+    /// What tenants may hold.
+    pub quotas: Quotas,
 }
 
 impl NodeConfig {
     /// A node of these figures, without a plan behind them.
     pub fn of_capacity(model: &str, capacity: NodeCapacity) -> Self {
-        Self { model: model.to_owned(), capacity, budget: None, tenants: Vec::new() }
+        Self { model: model.to_owned(), capacity, budget: None, quotas: Quotas::default() }
     }
 
     /// The node that was planned so, and holds so much of it.
@@ -151,9 +150,13 @@ impl Node {
         let isolation = if hosting.is_some() { Isolation::Scrub } else { Isolation::Shared };
         let settings = LedgerConfig { isolation, ..LedgerConfig::new(config.capacity) };
         let mut ledger = Ledger::new(settings, epoch, &mut MachineEntropy)?;
-        for (tenant, policy) in &config.tenants {
-            ledger.set_tenant_policy(tenant, *policy)?;
+        let mut problems = Problems::new();
+        for (tenant, policy) in &config.quotas.tenants {
+            problems
+                .extend(ledger.set_tenant_policy(tenant, policy.usable_on(&config.capacity)).err().unwrap_or_default());
         }
+        problems.into_result(())?;
+        ledger.set_other_tenants_ceiling(config.quotas.others);
         let state = State {
             ledger,
             queue: WaitQueue::new(),

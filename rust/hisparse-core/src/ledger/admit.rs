@@ -170,7 +170,7 @@ impl Ledger {
             if asked > value {
                 return Err(Refusal::NeverFits { limit: Limit::Total(pool), value, asked });
             }
-            let ceiling = tenant.map_or(u64::MAX, |tenant| self.tenants.get(tenant).policy.ceiling[pool]);
+            let ceiling = self.tenants.ceiling(tenant, pool);
             if asked > ceiling {
                 return Err(Refusal::NeverFits { limit: Limit::TenantCeiling(pool), value: ceiling, asked });
             }
@@ -180,9 +180,10 @@ impl Ledger {
 
     /// Whether the tenant may hold this much more.
     pub(super) fn check_quota(&self, more: &Amounts, tenant: Option<TenantIndex>) -> Result<(), Refusal> {
-        let Some(tenant) = tenant.map(|tenant| self.tenants.get(tenant)) else { return Ok(()) };
+        // One that is not known yet holds nothing, and `check_limits` has looked at its ceiling.
+        let Some((index, tenant)) = tenant.map(|index| (index, self.tenants.get(index))) else { return Ok(()) };
         for (pool, asked) in more.iter() {
-            let (ceiling, used) = (tenant.policy.ceiling[pool], tenant.used[pool]);
+            let (ceiling, used) = (self.tenants.ceiling(Some(index), pool), tenant.used[pool]);
             if used.saturating_add(asked) > ceiling {
                 return Err(Refusal::Quota { tenant: Arc::clone(&tenant.name), pool, asked, ceiling, used });
             }
@@ -217,6 +218,29 @@ impl Ledger {
             }
             _ => self.books.free(pool).saturating_sub(set_aside),
         }
+    }
+
+    /// Whether a grant of `request` leaves `head`, which waits, as near to its own as it is: every pool that `head` lacks
+    /// is taken from what is kept for the tenant of `request`, and of every other there is enough for both.
+    pub(super) fn takes_nothing_from(&self, request: &AdmitRequest, head: &AdmitRequest) -> bool {
+        let demand = |request: &AdmitRequest| {
+            let tokens = request.checked_tokens(self.config.capacity.page_tokens).ok()?;
+            Some(self.config.capacity.demand(tokens))
+        };
+        let (Some(asked), Some(awaited)) = (demand(request), demand(head)) else { return false };
+        let (tenant, heads) = (self.tenants.find(request.tenant_name()), self.tenants.find(head.tenant_name()));
+        let lacked = |pool: Pool| self.available(pool, heads) < awaited[pool];
+        tenant != heads
+            && Pool::ALL.into_iter().any(lacked)
+            && asked.iter().all(|(pool, asked)| {
+                let common = asked.saturating_sub(self.tenants.unused_floor(tenant, pool));
+                common == 0 || self.available(pool, heads).saturating_sub(common) >= awaited[pool].max(1)
+            })
+    }
+
+    /// Names of the tenants for which room is kept that they do not use.
+    pub(super) fn tenants_with_unused_floors(&self) -> Vec<Arc<str>> {
+        self.tenants.with_unused_floors()
     }
 
     /// Where only other tenants' leavings are in the way, begins to scrub as many pages as are missing.

@@ -113,13 +113,15 @@ impl Ledger {
     /// A tenant's part of every pool that the node has; empty for a tenant without settings that holds nothing.
     pub fn quotas(&self, tenant: &str) -> Vec<Quota> {
         let name = if tenant.is_empty() { DEFAULT_TENANT } else { tenant };
-        let Some(tenant) = self.tenants.find(name).map(|known| self.tenants.get(known)) else { return Vec::new() };
+        let Some(index) = self.tenants.find(name) else { return Vec::new() };
+        let tenant = self.tenants.get(index);
         if tenant.leases == 0 && !tenant.configured {
             return Vec::new();
         }
         let has = |pool: &Pool| *pool != Pool::WindowTokens || self.config.capacity.window.is_some();
         let quota = |pool| {
-            let (floor, ceiling, used) = (tenant.policy.floor[pool], tenant.policy.ceiling[pool], tenant.used[pool]);
+            let (floor, ceiling, used) =
+                (tenant.policy.floor[pool], self.tenants.ceiling(Some(index), pool), tenant.used[pool]);
             Quota { pool, floor, ceiling: (ceiling != u64::MAX).then_some(ceiling), used }
         };
         Pool::ALL.into_iter().filter(has).map(quota).collect()
@@ -134,10 +136,8 @@ impl Ledger {
     }
 
     fn quota_left(&self, pool: Pool, tenant: Option<TenantIndex>) -> u64 {
-        tenant.map_or(u64::MAX, |tenant| {
-            let tenant = self.tenants.get(tenant);
-            tenant.policy.ceiling[pool].saturating_sub(tenant.used[pool])
-        })
+        let used = tenant.map_or(0, |tenant| self.tenants.get(tenant).used[pool]);
+        self.tenants.ceiling(tenant, pool).saturating_sub(used)
     }
 
     fn largest_grant(&self, view: View) -> u64 {

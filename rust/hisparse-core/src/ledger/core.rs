@@ -19,13 +19,13 @@ use super::log::Log;
 use super::pools::{Amounts, NodeCapacity, Pool};
 use super::record::Record;
 use super::refusal::Refusal;
-use super::request::DEFAULT_TENANT;
+use super::request::{DEFAULT_TENANT, name_problem};
 use super::tenants::{TenantPolicy, TenantSalt, Tenants};
 use crate::env::{Entropy, Moment};
 use crate::error::{Problem, Problems};
 use crate::invariants::{self, Violation};
 use crate::journal::{Entry as Change, NodeKey};
-use crate::limits::{MAX_TENANTS, QUARANTINE_BOUND, RECLAIM_WINDOW, ROUTER_TTL, UNCOMMITTED_TTL};
+use crate::limits::{MAX_TENANT_BYTES, MAX_TENANTS, QUARANTINE_BOUND, RECLAIM_WINDOW, ROUTER_TTL, UNCOMMITTED_TTL};
 use crate::pages::seeded::{Seeded, Serial};
 use crate::pages::{Isolation, PagePool, TenantIndex};
 
@@ -191,6 +191,9 @@ impl Ledger {
     pub fn set_tenant_policy(&mut self, tenant: &str, policy: TenantPolicy) -> Result<(), Problems> {
         let known = self.tenants.find(tenant);
         let mut problems = Problems::new();
+        if let Some(problem) = name_problem("tenant", tenant, MAX_TENANT_BYTES) {
+            problems.push(problem);
+        }
         for pool in Pool::ALL {
             let floor = policy.floor[pool];
             let left = self.books.totals[pool] - self.tenants.floors_of_others(known, pool);
@@ -208,6 +211,12 @@ impl Ledger {
             self.settle();
         }
         problems.into_result(())
+    }
+
+    /// Sets what each tenant without a policy of its own may hold at most, whether it is known yet or not.
+    pub fn set_other_tenants_ceiling(&mut self, ceiling: Amounts) {
+        self.tenants.set_others_ceiling(ceiling);
+        self.settle();
     }
 
     /// What engines hash this tenant's pages with: equal prompts of two tenants have unlike hashes.

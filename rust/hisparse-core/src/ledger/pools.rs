@@ -42,6 +42,18 @@ impl Pool {
     }
 }
 
+impl std::str::FromStr for Pool {
+    type Err = Problem;
+
+    /// Reads [`Pool::name`].
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        Self::ALL.into_iter().find(|pool| pool.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Problem::new("pool", format!("{text:.80}"), format!("must be one of {names}"), "name a pool")
+        })
+    }
+}
+
 impl fmt::Display for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -138,7 +138,7 @@ impl AdmitRequest {
 
 /// What is wrong with a caller's name for something, if anything. Names are shown in logs, tables and metrics, where a
 /// control character would do harm.
-fn name_problem(field: &str, name: &str, most_bytes: u64) -> Option<Problem> {
+pub(super) fn name_problem(field: &str, name: &str, most_bytes: u64) -> Option<Problem> {
     if name.len() as u64 > most_bytes {
         let rule = format!("must have at most {most_bytes} bytes");
         return Some(Problem::new(field, name.len(), rule, "use a shorter name"));

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::pools::{Amounts, Pool};
+use super::pools::{Amounts, NodeCapacity, Pool};
 use crate::env::Entropy;
 use crate::journal::KeptTenant;
 use crate::limits::MAX_TENANTS;
@@ -30,6 +30,24 @@ pub struct TenantPolicy {
 impl Default for TenantPolicy {
     fn default() -> Self {
         Self { floor: Amounts::ZERO, ceiling: Amounts::UNBOUNDED }
+    }
+}
+
+impl TenantPolicy {
+    /// The same, with floors that can be used: pages are kept with their indexer tokens, seats with their request slots
+    /// and windows. A floor in one pool alone would be no promise, as a request needs all of them.
+    #[must_use]
+    pub fn usable_on(mut self, node: &NodeCapacity) -> Self {
+        let (pages, seats) = (self.floor[Pool::HostPages], self.floor[Pool::Seats]);
+        let window = node.demand(node.max_request_tokens)[Pool::WindowTokens];
+        for (pool, needed) in [
+            (Pool::IndexerTokens, pages.saturating_mul(node.page_tokens)),
+            (Pool::RequestSlots, seats),
+            (Pool::WindowTokens, seats.saturating_mul(window)),
+        ] {
+            self.floor[pool] = self.floor[pool].max(needed);
+        }
+        self
     }
 }
 
@@ -61,6 +79,8 @@ pub(super) struct Tenants {
     set_aside: Amounts,
     /// Sum of all floors.
     floors: Amounts,
+    /// Most that each tenant without a policy of its own may hold.
+    others_ceiling: Amounts,
 }
 
 impl Tenants {
@@ -70,7 +90,21 @@ impl Tenants {
             by_name: HashMap::with_hasher(Seeded::new(entropy)),
             set_aside: Amounts::ZERO,
             floors: Amounts::ZERO,
+            others_ceiling: Amounts::UNBOUNDED,
         }
+    }
+
+    /// Most that a tenant may hold of a pool; for `None`, one that is not known yet.
+    pub(super) fn ceiling(&self, tenant: Option<TenantIndex>, pool: Pool) -> u64 {
+        match tenant.map(|tenant| self.get(tenant)) {
+            Some(tenant) if tenant.configured => tenant.policy.ceiling[pool],
+            _ => self.others_ceiling[pool],
+        }
+    }
+
+    /// Bounds each tenant that has no policy of its own, those that come later too.
+    pub(super) fn set_others_ceiling(&mut self, ceiling: Amounts) {
+        self.others_ceiling = ceiling;
     }
 
     pub(super) fn find(&self, name: &str) -> Option<TenantIndex> {
@@ -164,6 +198,20 @@ impl Tenants {
     pub(super) fn set_aside_for_others(&self, tenant: Option<TenantIndex>, pool: Pool) -> u64 {
         let own = tenant.map_or(0, |tenant| self.get(tenant).unused_floor(pool));
         self.set_aside[pool] - own
+    }
+
+    /// What of a tenant's floor it does not use yet.
+    pub(super) fn unused_floor(&self, tenant: Option<TenantIndex>, pool: Pool) -> u64 {
+        tenant.map_or(0, |tenant| self.get(tenant).unused_floor(pool))
+    }
+
+    /// Names of the tenants with room of their own in some pool.
+    pub(super) fn with_unused_floors(&self) -> Vec<Arc<str>> {
+        if self.set_aside == Amounts::ZERO {
+            return Vec::new();
+        }
+        let has_room = |tenant: &&Tenant| Pool::ALL.iter().any(|pool| tenant.unused_floor(*pool) > 0);
+        self.list.iter().filter(has_room).map(|tenant| Arc::clone(&tenant.name)).collect()
     }
 
     /// What the floors of tenants other than this one add up to, used or not.

@@ -8,10 +8,13 @@
 //!   priority 0:  c  d  e       or a long request would starve behind short ones.
 //! ```
 //! One waiter is passed over without holding up the rest: one whose *own tenant* is at its quota. A newcomer overtakes
-//! only waiters of lower priority. Who may not wait and may not overtake is told what the head waits for.
+//! only waiters of lower priority, and those that it takes nothing from: what is kept for its own tenant is not what they
+//! wait for, so a full line of one tenant never keeps another from its floor. Who may not wait and may not overtake is
+//! told what the head waits for.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Granted;
@@ -61,6 +64,7 @@ struct Waiter {
 pub struct WaitQueue {
     waiters: BTreeMap<Place, Waiter>,
     deadlines: BTreeSet<(Moment, Place)>,
+    by_tenant: BTreeMap<Arc<str>, BTreeSet<Place>>,
     arrivals: u64,
     /// The ledger's sequence at which every waiter was refused: until it changes, asking again is idle.
     refused_at: Option<u64>,
@@ -103,7 +107,7 @@ impl WaitQueue {
                 Problem::new("wait", format!("{wait:?}"), "must be in range", format!("give at most {MAX_WAIT:?}"));
             return Err(Refusal::Malformed(Problems::one(problem)));
         }
-        let tried = if self.blocking_ahead_of(request.priority).is_some() {
+        let tried = if self.blocking_ahead_of(ledger, &request).is_some() {
             // Whoever is ahead waits for a busy pool. What the newcomer may still be told is what needs no room.
             self.validate(ledger, &request, now)
         } else {
@@ -121,6 +125,7 @@ impl WaitQueue {
         let place = (Reverse(request.priority), self.arrivals);
         let until = now.saturating_add(wait);
         self.deadlines.insert((until, place));
+        self.by_tenant.entry(request.tenant_name().into()).or_default().insert(place);
         self.waiters.insert(place, Waiter { request, until, last: refusal });
         Ok(Offer::Waiting(Ticket { place }))
     }
@@ -131,7 +136,7 @@ impl WaitQueue {
     /// As [`WaitQueue::offer`].
     pub fn validate(&self, ledger: &mut Ledger, request: &AdmitRequest, now: Moment) -> Result<Granted, Refusal> {
         let granted = ledger.validate(request, now)?;
-        match self.blocking_ahead_of(request.priority) {
+        match self.blocking_ahead_of(ledger, request) {
             Some(pending) if !granted.repeated => Err(pending),
             _ => Ok(granted),
         }
@@ -148,7 +153,7 @@ impl WaitQueue {
         now: Moment,
     ) -> Result<Vec<Granted>, (usize, Refusal)> {
         for (place, request) in requests.iter().enumerate() {
-            if self.blocking_ahead_of(request.priority).is_some() {
+            if self.blocking_ahead_of(ledger, request).is_some() {
                 self.validate(ledger, request, now).map_err(|refusal| (place, refusal))?;
             }
         }
@@ -177,6 +182,8 @@ impl WaitQueue {
                     let blocks = matches!(refusal, Refusal::PoolBusy { .. });
                     waiter.last = refusal;
                     if blocks {
+                        let head = waiter.request.clone();
+                        self.serve_from_floors(ledger, &head, now, &mut served);
                         break;
                     }
                 }
@@ -190,16 +197,40 @@ impl WaitQueue {
         served
     }
 
+    /// While the head waits, serves those whose tenants have room of their own: each tenant's in their order.
+    fn serve_from_floors(&mut self, ledger: &mut Ledger, head: &AdmitRequest, now: Moment, served: &mut Vec<Served>) {
+        for tenant in ledger.tenants_with_unused_floors() {
+            while let Some(place) = self.by_tenant.get(&tenant).and_then(|places| places.first()).copied() {
+                let Some(waiter) = self.waiters.get_mut(&place) else { break };
+                if !ledger.takes_nothing_from(&waiter.request, head) {
+                    break;
+                }
+                match ledger.admit(&waiter.request, now) {
+                    Err(refusal) if refusal.passes_with_time() => {
+                        waiter.last = refusal;
+                        break;
+                    }
+                    outcome => {
+                        self.take(place);
+                        served.push(Served { ticket: Ticket { place }, outcome });
+                    }
+                }
+            }
+        }
+    }
+
     /// Ends a wait whose caller has gone. `false` if it was over already.
     pub fn cancel(&mut self, ticket: Ticket) -> bool {
         self.refused_at = None;
         self.take(ticket.place).is_some()
     }
 
-    /// What the first waiter ahead of such a newcomer waits for, passing over those at their quota.
-    fn blocking_ahead_of(&self, priority: i32) -> Option<Refusal> {
-        let ahead = self.waiters.range(..=(Reverse(priority), u64::MAX));
-        ahead.map(|(_, waiter)| &waiter.last).find(|last| matches!(last, Refusal::PoolBusy { .. })).cloned()
+    /// What the first waiter ahead of such a newcomer waits for, passing over those at their quota; `None` where the
+    /// newcomer takes nothing from it.
+    fn blocking_ahead_of(&self, ledger: &Ledger, newcomer: &AdmitRequest) -> Option<Refusal> {
+        let mut ahead = self.waiters.range(..=(Reverse(newcomer.priority), u64::MAX)).map(|(_, waiter)| waiter);
+        let head = ahead.find(|waiter| matches!(waiter.last, Refusal::PoolBusy { .. }))?;
+        (!ledger.takes_nothing_from(newcomer, &head.request)).then(|| head.last.clone())
     }
 
     fn next_after(&mut self, from: Option<Place>) -> Option<(Place, &mut Waiter)> {
@@ -211,6 +242,13 @@ impl WaitQueue {
     fn take(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.waiters.remove(&place)?;
         self.deadlines.remove(&(waiter.until, place));
+        let tenant = waiter.request.tenant_name();
+        if let Some(places) = self.by_tenant.get_mut(tenant) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.by_tenant.remove(tenant);
+            }
+        }
         Some(waiter)
     }
 }

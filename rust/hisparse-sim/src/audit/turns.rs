@@ -3,9 +3,11 @@
 //! ```text
 //!  a grant ─► nobody of its priority or a higher one has waited longer and waits on
 //! ```
-//! A tenant with a ceiling may be at it, and is passed over then: its waiters prove nothing.
+//! A tenant with a ceiling may be at it, and is passed over then: its waiters prove nothing. And a tenant with a floor
+//! may have what is kept for it at any time: of some pool it then holds no more than its floor, this grant included.
 
 use hisparse_core::env::Moment;
+use hisparse_core::ledger::Pool;
 
 use super::{Auditor, Checked, Step, ensure};
 use crate::call::{Answer, Ask, CallId, Input};
@@ -23,14 +25,24 @@ pub(super) struct Waiter {
 }
 
 impl Auditor {
+    /// Whether the tenant holds, after this step, no more of some pool than what is kept for it.
+    fn within_its_floor(&self, tenant: &str, step: &Step<'_>) -> bool {
+        let Some(policy) = self.terms.policies.get(tenant) else { return false };
+        let used = self.used_by(tenant, &step.after.leases);
+        Pool::ALL.into_iter().zip(used).any(|(pool, used)| used <= policy.floor[pool] && used > 0)
+    }
+
     pub(super) fn check_turns(&mut self, step: &Step<'_>) -> Checked {
         let granted = step.answered().filter_map(|(call, answer)| match (&call.ask, answer) {
             (Ask::Admit { request, .. }, Answer::Granted(granted)) if !granted.repeated => {
-                Some((call.id, request.priority))
+                Some((call.id, request.priority, &granted.lease.tenant))
             }
             _ => None,
         });
-        for (call, priority) in granted {
+        for (call, priority, tenant) in granted {
+            if self.within_its_floor(tenant, step) {
+                continue;
+            }
             // Those behind it in the line, and those of lower priority, wait rightly.
             let came = self.line.iter().find(|waiter| waiter.call == call).map_or(u64::MAX, |waiter| waiter.first_copy);
             let ahead = self.line.iter().filter(|waiter| waiter.call != call && waiter.last_copy < came);
