@@ -126,7 +126,9 @@ def _tenants(field: str, given: Any) -> tuple[TenantPart, ...]:
         for pool, span in pools.items():
             match = SPAN.fullmatch(str(span).strip())
             if match is None or isinstance(span, bool):
-                problems.append(_bad(f"{field}.{tenant}.{pool}", span, "must be FLOOR..CEILING", TENANT_REMEDY).problems[0])
+                problems.append(
+                    _bad(f"{field}.{tenant}.{pool}", span, "must be FLOOR..CEILING", TENANT_REMEDY).problems[0]
+                )
                 continue
             floor, dots, ceiling = match.groups()
             most = ceiling if dots else floor

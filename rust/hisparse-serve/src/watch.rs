@@ -141,9 +141,9 @@ impl Watch {
                 if now.sequence == self.seen.sequence {
                     continue;
                 }
-                let changed = now.pools.iter().filter(|pool| !self.seen.pools.contains(pool)).cloned().collect();
+                let pools = now.pools.iter().filter(|pool| !self.seen.pools.contains(pool)).cloned().collect();
                 self.seen = now;
-                self.send(Event::Delta(self.delta(changed)), fits).await?;
+                self.send(Event::Delta(self.delta(pools)), fits).await?;
                 tokio::time::sleep(REST).await;
             }
         };
