@@ -169,5 +169,5 @@ fn of(tenant: &str, request: AdmitRequest) -> AdmitRequest {
 /// Keeps so much for the quiet tenant, and what it needs of the other pools to use it.
 fn keep(node: &mut Ledger, floor: Amounts) {
     let policy = TenantPolicy { floor, ceiling: Amounts::UNBOUNDED }.usable_on(&node.config().capacity);
-    node.set_tenant_policy("quiet", policy).unwrap();
+    node.set_tenant_policy("quiet", policy).expect("the floor fits the node");
 }
