@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -71,10 +71,19 @@ bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at
 bench-gpu: ## Measure swap-in on this machine's GPU, with the pages as the allocator left them
 	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py
 
+FUZZ_SECONDS ?= 60
+fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, and operations on the ledger (nightly toolchain)
+	fuzz/run $(FUZZ_SECONDS)
+
+soak: build ## Half an hour of callers that come, go and are killed: memory and descriptors must stay flat
+	cargo build --quiet --release -p hisparse-serve --example load
+	$(BIN)/python benches/soak.py --out benches/results/soak.json
+
 bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/planner.py
 	cargo build --quiet --release -p hisparse-serve --example load
 	$(BIN)/python benches/serve_load.py --out benches/results/serve_load.json
+	$(BIN)/python benches/serve_load.py --overload --out benches/results/overload.json
 	$(BIN)/python benches/client.py --out benches/results/client.json
 
 check-proto: $(BIN)/.ready
@@ -98,10 +107,12 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 1,000 killed engines, 100,000 re-granted pages; undefined behaviour in the memory crate (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 1,000 killed engines, bad peers, 20 minutes of fuzzing, 100,000 re-granted pages; undefined behaviour in the memory crate (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
 	HISPARSE_KILLS=1000 cargo test --quiet -p hisparse-serve --test serve a_killed_engine
+	HISPARSE_BAD_PEERS=1 HISPARSE_REQUEST_IDS=1000000 cargo test --quiet --release -p hisparse-serve --test bad_peers
+	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	HISPARSE_REGRANTED_PAGES=100000 cargo test --quiet -p hisparse-serve --test serve zero_in_every_byte
 	RUSTC_ICE=0 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
 		cargo +nightly miri test --quiet --target-dir target/miri -p hisparse-mem

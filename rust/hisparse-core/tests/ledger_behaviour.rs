@@ -316,6 +316,19 @@ fn a_page_that_changes_tenant_is_scrubbed_first() {
 }
 
 #[test]
+fn equal_hashes_of_two_tenants_share_no_page() {
+    let mut node = ledger(10, 4);
+    let hashes = vec![[7; 32], [8; 32]];
+    let of = |tenant: &str, id: &str| AdmitRequest { prefix_hashes: hashes.clone(), ..of_tenant(tenant, id, 128) };
+    let id = node.admit(&of("a", "r"), at(0)).unwrap().lease.id.unwrap();
+    node.commit(id, None, first_epoch(), ROUTER, at(0)).unwrap();
+    node.publish(id, first_epoch(), 0, &hashes, at(0)).unwrap();
+    assert_eq!(node.admit(&of("a", "s"), at(0)).unwrap().lease.shared_pages, 2, "within a tenant they are shared");
+    assert_eq!(node.admit(&of("b", "r"), at(0)).unwrap().lease.shared_pages, 0);
+    node.audit().unwrap();
+}
+
+#[test]
 fn a_published_prefix_is_shared_kept_and_evicted_from_its_end() {
     let capacity = NodeCapacity { indexer_tokens: Tokens::new(1_024), ..NodeCapacity::of_host_pages(6, 6) };
     let mut node = ledger_of(LedgerConfig { isolation: Isolation::Shared, ..LedgerConfig::new(capacity) });

@@ -22,6 +22,8 @@ mod engine;
 mod env;
 mod epoch;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handover;
 mod http;
 mod layers;

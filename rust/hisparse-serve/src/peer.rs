@@ -144,8 +144,8 @@ impl Drop for Peer {
     }
 }
 
-/// A peer that may do everything, for tests of what lies beneath the layers.
-#[cfg(test)]
+/// A peer that may do everything, for tests and fuzzers of what lies beneath the layers.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn somebody() -> Arc<Peer> {
     use crate::access::{Access, Credentials};
     let rights = Access::default().rights(&Credentials::Unix { uid: 1, gid: 1 });
