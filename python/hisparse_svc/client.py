@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from hisparse_svc.rpc import calls, convert, retry, status, values
-from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.channel import OfSession, options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
@@ -46,6 +46,8 @@ class Client:
         timeout_s: Deadline of every call, retries included; calls that wait get their wait besides.
         tls: Certificates, for a service beyond this machine; by default what `HISPARSE_CA`, `HISPARSE_CERT` and
             `HISPARSE_KEY` name.
+        session: Token of an attached writer's session (`HostPool.token`), for an engine that calls from another
+            process than the attached one: on the Unix socket its calls then speak for that session.
 
     Raises:
         InvalidInput: The target, the timeout or a certificate cannot be read. A service that is not there shows at
@@ -56,7 +58,12 @@ class Client:
     """
 
     def __init__(
-        self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S, tls: Tls | None = None
+        self,
+        target: str | None = None,
+        *,
+        timeout_s: float = calls.TIMEOUT_S,
+        tls: Tls | None = None,
+        session: bytes | None = None,
     ) -> None:
         self.target = resolve(target)
         certificates = resolve_tls(tls, self.target)
@@ -67,6 +74,8 @@ class Client:
         else:
             credentials = certificates.credentials()
             self._channel = grpc.secure_channel(self.target.address, credentials, options(self.target))
+        if session is not None:
+            self._channel = grpc.intercept_channel(self._channel, OfSession(session))
 
     def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """Give the node as it is now, and how many requests of each length (in tokens) fit, for a tenant."""

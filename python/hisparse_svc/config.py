@@ -38,6 +38,10 @@ SERVICE_LINKS = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_(AD
 """What Kubernetes sets in a pod for a Service that happens to be called `hisparse`; none of it is meant for us."""
 
 
+MAX_WINDOW_S = 3_600
+"""Longest reclaim window, in seconds: the longest life that a lease may ask for."""
+
+
 def _size(field: str, given: Any) -> int:
     if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
         return given
@@ -54,6 +58,13 @@ def _whole(field: str, given: Any) -> int:
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 63:
         return given
     raise _bad(field, given, "must be a whole number from 0", "write digits only")
+
+
+def _window(field: str, given: Any) -> int:
+    seconds = _whole(field, given)
+    if not 1 <= seconds <= MAX_WINDOW_S:
+        raise _bad(field, given, f"must be 1 to {MAX_WINDOW_S} seconds", "give a number in that range")
+    return seconds
 
 
 def _ratio(field: str, given: Any) -> str:
@@ -195,7 +206,12 @@ class ServeConfig:
         "memory: this process owns the pool's bytes and engines attach. none: it counts pages, an engine owns them.",
         "memory",
     )
-    state_dir: Path | None = _setting(_path, "DIR", "Folder where the ledger survives a restart (not in this version).")
+    state_dir: Path | None = _setting(
+        _path, "DIR", "Folder in memory (tmpfs, mode 0700) where pool and journal outlive this process and its engine."
+    )
+    reclaim_window_s: int = _setting(
+        _window, "S", "Seconds that a dead engine's leases wait for its successor.", 120, name="reclaim_window"
+    )
     assume_memory_bytes: int | None = _setting(
         _size, "SIZE", "Go by this much host memory instead of what the machine reports.", name="assume_memory"
     )

@@ -134,6 +134,8 @@ class Node:
                 limits=_limits(settings),
                 log=handle_signals,
                 handle_signals=handle_signals,
+                state_dir=settings.state_dir,
+                reclaim_window_s=float(settings.reclaim_window_s),
             )
         except InvalidInput as failure:
             raise _as_flags(failure) from None
@@ -305,9 +307,6 @@ def _check_backing(settings: ServeConfig) -> None:
         for name in ("mlock", "pages", "numa", "allow_uid")
         if settings.backing != "memory" and (value := getattr(settings, name)) != getattr(defaults, name)
     ]
-    if settings.state_dir is not None:
-        rule = "is not in this version: leases and pool end with the process"
-        problems.append(Problem("--state-dir", f'"{settings.state_dir}"', rule, "leave it out"))
     if problems:
         raise InvalidInput(problems)
 

@@ -5,7 +5,8 @@
     service ── segments ──┬── writer rank:  arrays that may be written
       (attach socket)     └── other ranks:  the same bytes, read-only by the kernel
 
-The session is the connection: it ends with `close`, with the block, or with the process, however that dies. From then
+A service that is killed ends nothing: the pool stays mapped, and the session goes on with the next service, in a new
+epoch. The session ends with `close`, with the block, or with the process, however that dies. From then
 on the engine's leases wait for a successor that knows the token, and are freed when none comes.
 """
 
@@ -134,7 +135,8 @@ class HostPool:
     def client(self) -> Client:
         """A client to the same service. What it commits lives as long as this session, where this is the writer."""
         if self._client is None:
-            self._client = Client(str(self._target))
+            session = self.token if self.writable else None
+            self._client = Client(str(self._target), session=session)
         return self._client
 
     @property
@@ -146,6 +148,26 @@ class HostPool:
     def token(self) -> bytes:
         """The secret by which a successor takes this engine's leases back: for the engine's supervisor to keep."""
         return self._attached.token
+
+    @property
+    def standing(self) -> str:
+        """Where the session stands: `open`, `reconnecting` while the service is gone, or `ended`."""
+        return self._attached.standing
+
+    def next_notice(self, timeout_s: float = 0.0) -> tuple[str, str] | None:
+        """Wait for the next thing that the engine must know, as (kind, what it is about).
+
+        `quarantined` and `released` name a lease that is no longer this engine's: it stops writing to its pages.
+        `resumed` names the epoch that leases carry after the service was restarted. `ended` says why the session is
+        over: nothing may be written any more.
+
+        Args:
+            timeout_s: How long to wait.
+
+        Raises:
+            ValueError: A time that is none.
+        """
+        return self._attached.next_notice(timeout_s)
 
     @property
     def writable(self) -> bool:

@@ -4,12 +4,12 @@ use std::fmt;
 
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 
 /// Kinds of pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Backing {
     /// Huge pages set aside by the machine.

@@ -36,6 +36,7 @@ pub mod root;
 pub mod rows;
 pub mod scrub;
 pub mod segment;
+pub mod session_lock;
 pub mod shm;
 pub mod state_dir;
 pub mod view;

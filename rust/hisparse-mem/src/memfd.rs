@@ -85,6 +85,12 @@ pub fn reopen_read_only(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// A second descriptor of the same file that can write, for its owner.
+pub(crate) fn reopen_writable(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;

@@ -201,6 +201,28 @@ impl Segment {
         Ok(Self { mapping, file, backing, placement: recipe.placement, placed, nodes })
     }
 
+    /// Takes over one that another process made, as it is: no page of it is touched, and no room is asked for.
+    ///
+    /// # Errors
+    /// Where it cannot be opened for writing or mapped.
+    pub fn adopt(file: BorrowedFd<'_>, backing: Backing, lock: bool) -> Result<Self, SegmentError> {
+        let failed = |step, bytes| move |errno| SegmentError { step, backing, bytes, errno };
+        let bytes = Identity::of(file).map_err(failed(Step::Create, 0))?.size_bytes;
+        // Opened anew: what is handed over may be a reader's descriptor.
+        let file = memfd::reopen_writable(file).map_err(failed(Step::Create, bytes))?;
+        let len = usize::try_from(bytes).map_err(|_| failed(Step::Size, bytes)(Errno::FBIG))?;
+        let mapping = Mapping::of_file(file.as_fd(), len, Access::ReadWrite).map_err(failed(Step::Map, bytes))?;
+        for advice in [Advice::NotInChildren, Advice::NotInDumps] {
+            mapping.advise(0, bytes, advice).map_err(failed(Step::Map, bytes))?;
+        }
+        if lock {
+            mapping.lock().map_err(failed(Step::Lock, bytes))?;
+        }
+        let nodes = bind::nodes_of(&mapping);
+        let (placement, placed) = (Placement::Anywhere, Placed::Anywhere);
+        Ok(Self { mapping, file: Some(file), backing, placement, placed, nodes })
+    }
+
     /// Its size in bytes, rounded up to whole pages of its kind.
     pub const fn len(&self) -> u64 {
         self.mapping.len() as u64

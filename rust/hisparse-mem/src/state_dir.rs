@@ -4,6 +4,7 @@
 //!  state/                      0700, the owner's
 //!    serve.lock                held (flock) by the one service that uses the folder
 //!    sessions.lock             held, shared, by every attached engine: while one lives no new pool is made
+//!    journal                   what the service remembers
 //!    generation                number of the newest pool
 //!    segment-000000000000000c-0003     generation 12, segment 3
 //! ```
@@ -18,10 +19,12 @@ use rustix::io::Errno;
 
 use crate::finding::Finding;
 use crate::memfd::OWNER_ONLY;
+use crate::session_lock::SessionLock;
 use crate::shm::MemoryVolume;
 
 const SERVE_LOCK: &str = "serve.lock";
 const SESSIONS_LOCK: &str = "sessions.lock";
+const JOURNAL: &str = "journal";
 const GENERATION: &str = "generation";
 const GENERATION_ASIDE: &str = "generation.new";
 
@@ -116,14 +119,25 @@ impl StateDir {
         &self.path
     }
 
-    /// A session's lock: an attached engine holds it for as long as it lives.
+    /// The sessions' lock: an attached engine holds it for as long as it lives.
+    pub fn session_lock(&self) -> SessionLock {
+        SessionLock::at(&self.path.join(SESSIONS_LOCK))
+    }
+
+    /// Where the service's journal lies.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join(JOURNAL)
+    }
+
+    /// Opens the segments that are there, in order, to be taken over.
     ///
     /// # Errors
-    /// Where the lock file cannot be opened or locked.
-    pub fn session_lock(&self) -> Result<OwnedFd, StateDirError> {
-        let lock = open_lock(self.folder.as_fd(), SESSIONS_LOCK).map_err(self.failed("open sessions.lock in"))?;
-        rustix::fs::flock(&lock, FlockOperation::LockShared).map_err(self.failed("lock sessions.lock in"))?;
-        Ok(lock)
+    /// Where the folder cannot be listed, or a segment not opened.
+    pub fn open_segments(&self) -> Result<Vec<OwnedFd>, StateDirError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let names = self.segments()?.into_iter();
+        let files = names.map(|(name, _)| rustix::fs::openat(&self.folder, name, flags, Mode::empty()));
+        files.collect::<Result<_, _>>().map_err(self.failed("open a segment in"))
     }
 
     /// Starts a new generation: sweeps what older ones left, and takes the next number.
@@ -295,7 +309,7 @@ mod tests {
     fn no_new_pool_is_made_while_an_engine_is_attached() {
         let Some(folder) = folder() else { return };
         let dir = StateDir::open(folder.path()).unwrap();
-        let session = dir.session_lock().unwrap();
+        let session = dir.session_lock().hold().unwrap();
         let refusal = dir.new_generation().unwrap_err();
         assert!(matches!(refusal, StateDirError::Attached { .. }), "{refusal}");
         drop(session);

@@ -27,7 +27,7 @@ use hisparse_core::platform::{KvDtype, LayerGroups};
 use hisparse_mem::attach::MAX_DESCRIPTORS;
 use hisparse_mem::attach::client::{AttachError, AttachedPool};
 use hisparse_mem::attach::frame::{Frame, Hello, MAX_FRAME_BYTES, PROTOCOL, Reason, Role, Token};
-use hisparse_mem::attach::server::{AttachServer, Session, Terms, Watcher};
+use hisparse_mem::attach::server::{AttachServer, Session, Share, Terms, Watcher};
 use hisparse_mem::backing::{Backing, Pages};
 use hisparse_mem::machine::Machine;
 use hisparse_mem::pool::{HostPool, Wishes};
@@ -89,8 +89,8 @@ fn service(folder: &Path, name: &str, uid: u32) -> Service {
     let pool = Arc::new(HostPool::create(layout, &wishes, &machine, &|_| {}).unwrap());
     pool.write_row(Content::Main, 0, 3, 1, &ROW).unwrap();
     let socket = folder.join(name);
-    let terms = Terms { epoch: 1, uids: vec![uid] };
-    let server = AttachServer::start(&socket, Arc::clone(&pool), terms, Arc::new(Quiet)).unwrap();
+    let terms = Terms { epoch: 1, uids: vec![uid], lock: None, last_session: 0, engine_id: None };
+    let server = AttachServer::start(&socket, Share::Pool(Arc::clone(&pool)), terms, Arc::new(Quiet)).unwrap();
     Service { pool, socket, _server: server }
 }
 
@@ -211,7 +211,7 @@ fn hostile_reader_of_a() {
 fn descriptors(path: &Path) -> Vec<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    let hello = Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "a".into(), rank: 2 };
+    let hello = Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "a".into(), rank: 2, resume: None };
     let bytes = Frame::Hello(hello).encode().unwrap();
     sendmsg(&socket, &[IoSlice::new(&bytes)], &mut SendAncillaryBuffer::default(), SendFlags::empty()).unwrap();
     let mut files = Vec::new();

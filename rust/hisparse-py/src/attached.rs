@@ -9,10 +9,11 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hisparse_core::layout::pool::{Content, LayerView};
-use hisparse_mem::attach::client::{AttachError, AttachedPool};
-use hisparse_mem::attach::frame::Role;
+use hisparse_mem::attach::client::{AttachError, AttachedPool, Standing};
+use hisparse_mem::attach::frame::{Notice, Role};
 use hisparse_mem::map::Access;
 use hisparse_mem::pin::chunks_of;
 use hisparse_mem::rows::{PoolMemory, RowError};
@@ -143,6 +144,28 @@ impl PyAttachedPool {
             return Err(row_error(RowError::ReadOnly));
         }
         self.0.write_row(Content::Main, layer, page, row, data).map_err(row_error)
+    }
+
+    /// Where the session stands: `open`, `reconnecting` while the service is gone, `ended`.
+    #[getter]
+    fn standing(&self) -> &'static str {
+        match self.0.standing() {
+            Standing::Open => "open",
+            Standing::Reconnecting => "reconnecting",
+            Standing::Ended => "ended",
+        }
+    }
+
+    /// The next thing that the engine must know, as (kind, what it is about); `None` where none comes in time.
+    fn next_notice(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<(&'static str, String)>> {
+        let longest = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|_| PyValueError::new_err("timeout_s must be a length of time in seconds"))?;
+        Ok(py.detach(|| self.0.next_notice(longest)).map(|notice| match notice {
+            Notice::Quarantined { lease_id } => ("quarantined", lease_id),
+            Notice::Released { lease_id } => ("released", lease_id),
+            Notice::Resumed { epoch } => ("resumed", epoch.to_string()),
+            Notice::Ended { reason } => ("ended", reason),
+        }))
     }
 
     /// End the session. Buffers stay mapped, and are not to be touched any more.

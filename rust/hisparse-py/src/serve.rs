@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::NodeCapacity;
-use hisparse_core::limits::{SERVE_THREADS, STOP_GRACE};
+use hisparse_core::limits::{RECLAIM_WINDOW, SERVE_THREADS, STOP_GRACE};
 use hisparse_core::units::Bytes;
 use hisparse_mem::backing::Pages;
 use hisparse_mem::bind::Placement;
@@ -44,7 +44,7 @@ impl PyService {
         plan, *, memory = None, pages = "auto", numa = "any", mlock = false, assume_memory_bytes = None,
         allow_uids = Vec::new(), tenants = Vec::new(), socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
         access = None, tls = None, limits = None, log = false, handle_signals = false,
-        stop_grace_s = STOP_GRACE.as_secs_f64()
+        stop_grace_s = STOP_GRACE.as_secs_f64(), state_dir = None, reclaim_window_s = RECLAIM_WINDOW.as_secs_f64()
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only in Python, where each has a name
     fn start(
@@ -69,6 +69,8 @@ impl PyService {
         log: bool,
         handle_signals: bool,
         stop_grace_s: f64,
+        state_dir: Option<PathBuf>,
+        reclaim_window_s: f64,
     ) -> PyResult<Self> {
         let plan = &plan.get().0;
         let setting = |(tenant, pool, floor, ceiling)| QuotaSetting { tenant, pool, floor, ceiling };
@@ -77,6 +79,7 @@ impl PyService {
         let capacity = NodeCapacity::of_plan(plan, seats, max_requests);
         let node = NodeConfig { quotas, ..NodeConfig::of_plan(plan, capacity) };
         let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
+        let reclaim_window = seconds("reclaim_window_s", reclaim_window_s).or_invalid_input(py)?;
         let pages = Pages::read(pages).ok_or_else(|| {
             let remedy = format!("choose one of {}", Pages::WORDS.join(", "));
             Problems::one(Problem::new("--pages", format!("{pages:?}"), "must be a kind of pages", remedy))
@@ -105,6 +108,8 @@ impl PyService {
             handle_signals,
             stop_grace,
             memory,
+            state_dir,
+            reclaim_window,
             ..Config::new(node)
         };
         if handle_signals {

@@ -204,6 +204,7 @@ impl Waiting {
                 (&mut self.answer).await
             }
         };
+        self.node.settled();
         // A sender that is gone without an answer went down with a decision.
         let answer = answered.unwrap_or(Err(Refusal::Poisoned));
         self.done = true;

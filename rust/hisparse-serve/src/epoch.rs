@@ -5,7 +5,7 @@
 //!                  └─ holds where the file was lost   └─ holds where the clock went back
 //! ```
 //! No two starts share a millisecond, so either of the two is enough: a lease of a dead pool never names one of a new.
-//! The file lies beside the socket, as the journal of later versions will. Without a socket there is only the clock.
+//! The file lies beside the socket, as the journal does. Without a socket there is only the clock.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -27,12 +27,17 @@ pub(crate) fn file_beside(socket: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The next epoch, noted in the file before it is used; and what to tell the operator, where the file was damaged.
+/// The next epoch, later than `after` (what a journal knows of), noted in the file before it is used; and what to tell the operator, where the file was damaged.
 ///
 /// # Errors
 /// The file cannot be read or written, or the clock is wrong by decades.
-pub(crate) fn next(file: Option<&Path>, since_unix_epoch: Duration) -> Result<(Epoch, Option<String>), Problems> {
+pub(crate) fn next(
+    file: Option<&Path>,
+    after: u64,
+    since_unix_epoch: Duration,
+) -> Result<(Epoch, Option<String>), Problems> {
     let by_clock = u64::try_from(since_unix_epoch.saturating_sub(FIRST).as_millis()).unwrap_or(u64::MAX);
+    let by_clock = by_clock.max(after.saturating_add(1));
     let Some(file) = file else { return Ok((number(by_clock.max(1), "the clock")?, None)) };
     let problem = |error: &io::Error| {
         let rule = format!("holds the server's last generation and cannot be used: {error}");
@@ -96,7 +101,7 @@ mod tests {
     const NOW: Duration = FIRST.saturating_add(Duration::from_secs(1_000));
 
     fn epoch(file: Option<&Path>, now: Duration) -> u64 {
-        let (epoch, warning) = next(file, now).unwrap();
+        let (epoch, warning) = next(file, 0, now).unwrap();
         assert_eq!(warning, None);
         epoch.get()
     }
@@ -128,13 +133,13 @@ mod tests {
         let long = "9".repeat(1_000);
         for content in ["", "\n", "twelve", "-5", "0", "1.5", &beyond, &long, "\u{0}\u{0}"] {
             fs::write(&file, content).unwrap();
-            let (epoch, warning) = next(Some(&file), NOW).unwrap();
+            let (epoch, warning) = next(Some(&file), 0, NOW).unwrap();
             assert_eq!(epoch.get(), 1_000_000, "{content:?}");
             assert!(warning.unwrap().contains("held no epoch"), "{content:?}");
             assert_eq!(fs::read_to_string(&file).unwrap(), "1000000\n", "{content:?}");
         }
         fs::write(&file, [0xff, 0xfe]).unwrap();
-        assert!(next(Some(&file), NOW).unwrap().1.is_some());
+        assert!(next(Some(&file), 0, NOW).unwrap().1.is_some());
     }
 
     #[test]
@@ -142,14 +147,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("h.sock.epoch");
         fs::create_dir(&file).unwrap();
-        let refused = next(Some(&file), NOW).unwrap_err().to_string();
+        let refused = next(Some(&file), 0, NOW).unwrap_err().to_string();
         assert!(refused.contains("it is a folder: move it away"), "{refused}");
         assert!(file.is_dir());
     }
 
     #[test]
     fn a_clock_wrong_by_decades_is_refused() {
-        let refused = next(None, NOW + Duration::from_secs(100 * 366 * 86_400)).unwrap_err().to_string();
+        let refused = next(None, 0, NOW + Duration::from_secs(100 * 366 * 86_400)).unwrap_err().to_string();
         assert!(refused.contains("set the clock right"), "{refused}");
     }
 }

@@ -22,7 +22,7 @@ use hisparse_core::limits::MAX_SOCKET_PATH_BYTES;
 use hisparse_core::pages::ScrubJob;
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
-use hisparse_mem::attach::server::{AttachServer, Terms};
+use hisparse_mem::attach::server::{AttachServer, Share, Terms, Wanted};
 use hisparse_mem::backing::Pages;
 use hisparse_mem::bind::Placement;
 use hisparse_mem::machine::Machine;
@@ -31,14 +31,20 @@ use hisparse_mem::populate::Workers;
 use hisparse_mem::report::PoolReport;
 use hisparse_mem::root::Root;
 use hisparse_mem::scrub::Scrubber;
+use hisparse_mem::session_lock::SessionLock;
+use hisparse_mem::state_dir::StateDir;
 
+use crate::beginning::{Keeping, PoolFrom};
 use crate::node::{Node, PoolBytes};
+use crate::remembered::{KeptPool, Note, Remembered};
 use crate::sessions::SessionWatcher;
 
 /// How the user names the pool.
 const FIELD: &str = "--host-pool";
 /// Pages of one scrub job: some 50 MB of a large model, so that a stop waits a few milliseconds for it.
 const SCRUB_JOB_PAGES: u32 = 16;
+/// Time between two looks whether the engine that has the pool still lives.
+const ENGINE_LOOK: Duration = Duration::from_millis(50);
 /// Jobs that wait for the scrubber beside the one in its hands.
 const SCRUB_QUEUE: usize = 1;
 
@@ -65,9 +71,9 @@ impl MemoryConfig {
         Self { layout, pages: Pages::Auto, placements: Vec::new(), lock: false, assume_memory: None, uids: Vec::new() }
     }
 
-    fn wishes(&self, workers: Workers) -> Wishes<'_> {
+    fn wishes<'a>(&'a self, workers: Workers, state_dir: Option<&'a StateDir>) -> Wishes<'a> {
         let Self { pages, ref placements, lock, assume_memory, .. } = *self;
-        Wishes { pages, placements, workers, lock, assume_memory, ..Wishes::default() }
+        Wishes { pages, placements, workers, lock, assume_memory, state_dir }
     }
 }
 
@@ -144,6 +150,9 @@ pub(crate) struct Prepared {
     attach: PathBuf,
     wakes: Receiver<()>,
     workers: Workers,
+    keeping: Keeping,
+    from: PoolFrom,
+    past: Remembered,
 }
 
 impl Prepared {
@@ -151,7 +160,19 @@ impl Prepared {
     ///
     /// # Errors
     /// No room, with every limit that is too small; no socket to attach beside, or one with too long a name.
+    #[cfg(test)]
     pub(crate) fn new(config: MemoryConfig, socket: Option<&Path>) -> Result<(Self, Hosting), Problems> {
+        let keeping = Keeping { journal: None, lock: None, state_dir: None };
+        Self::beginning(config, socket, keeping, PoolFrom::Nothing)
+    }
+
+    /// As said; pages that are there need no room.
+    pub(crate) fn beginning(
+        config: MemoryConfig,
+        socket: Option<&Path>,
+        keeping: Keeping,
+        from: PoolFrom,
+    ) -> Result<(Self, Hosting), Problems> {
         let Some(socket) = socket else {
             let remedy = "give a Unix socket, or --backing none";
             return Err(Problems::one(Problem::new("socket", "missing", "engines attach beside it", remedy)));
@@ -167,7 +188,9 @@ impl Prepared {
         }
         let machine = Machine::discover(&Root::machine(), config.assume_memory);
         let workers = Workers::of_this_machine();
-        HostPool::check(&config.layout, &config.wishes(workers.clone()), &machine)?;
+        if matches!(from, PoolFrom::Nothing) {
+            HostPool::check(&config.layout, &config.wishes(workers.clone(), keeping.state_dir.as_ref()), &machine)?;
+        }
         let (wake, wakes) = sync_channel(1);
         let total_bytes = AtomicU64::new(total(&config.layout));
         let hosting = Hosting {
@@ -179,7 +202,13 @@ impl Prepared {
             stop: Arc::clone(&workers.stop),
             wake,
         };
-        Ok((Self { config, machine, attach, wakes, workers }, hosting))
+        let past = Remembered::default();
+        Ok((Self { config, machine, attach, wakes, workers, keeping, from, past }, hosting))
+    }
+
+    /// Who was attached before.
+    pub(crate) fn remember(&mut self, past: &Remembered) {
+        self.past = past.clone();
     }
 }
 
@@ -215,44 +244,125 @@ impl Drop for Host {
     }
 }
 
-fn host(node: &Arc<Node>, prepared: Prepared) {
+fn host(node: &Arc<Node>, mut prepared: Prepared) {
     let Some(hosting) = node.hosting() else { return };
-    let Prepared { config, machine, attach, wakes, workers } = prepared;
-    let begun = HostPool::create(config.layout.clone(), &config.wishes(workers), &machine, &|now| hosting.report(now))
-        .map_err(|error| refused(error, &config.layout))
-        .and_then(|pool| {
-            let report = hosting.report.get_or_init(|| PoolReport::of(&pool));
-            open(node, Arc::new(pool), &attach, config.uids).map(|opened| (opened, report.only_node()))
-        });
+    let begun = begin(node, hosting, &mut prepared).and_then(|Begun { pool, sessions, lost }| {
+        let mut report = PoolReport::of(&pool);
+        report.notes.extend(lost);
+        let numa_node = hosting.report.get_or_init(|| report).only_node();
+        let sessions = match sessions {
+            Some(sessions) => sessions,
+            None => prepared.let_engines_in(node, Share::Pool(Arc::clone(&pool)))?,
+        };
+        Ok((start_scrubber(node, pool)?, sessions, numa_node))
+    });
     match begun {
-        Ok(((sessions, scrubber), numa_node)) => {
+        Ok((scrubber, sessions, numa_node)) => {
             node.pool_settled(PoolBytes::Ready, numa_node);
             hosting.settled(Ok(()));
-            scrub(node, hosting, &scrubber, &wakes);
+            scrub(node, hosting, &scrubber, &prepared.wakes);
+            node.sessions.set_herald(None);
             drop(sessions);
         }
         Err(problems) => {
+            node.sessions.set_herald(None);
             node.pool_settled(PoolBytes::Failed, None);
             hosting.settled(Err(problems));
         }
     }
 }
 
-type Opened = (AttachServer, Scrubber<ScrubJob>);
+/// A pool, and the sessions where they came with it.
+struct Begun {
+    pool: Arc<HostPool>,
+    sessions: Option<AttachServer>,
+    /// What to tell the operator of a pool that did not come back.
+    lost: Option<String>,
+}
 
-/// Lets engines in, and begins to keep the pages clean.
-fn open(node: &Arc<Node>, pool: Arc<HostPool>, attach: &Path, uids: Vec<u32>) -> Result<Opened, Problems> {
-    let failed = |rule: String, remedy| Problems::one(Problem::new("socket", attach.display(), rule, remedy));
+/// Takes the pool over, or makes it.
+fn begin(node: &Arc<Node>, hosting: &Hosting, prepared: &mut Prepared) -> Result<Begun, Problems> {
+    let lock = prepared.config.lock;
+    match std::mem::replace(&mut prepared.from, PoolFrom::Nothing) {
+        PoolFrom::Nothing => Ok(Begun { pool: make(node, hosting, prepared)?, sessions: None, lost: None }),
+        PoolFrom::Files(KeptPool { layout, segments }, files) => {
+            let adopted = HostPool::adopt(layout, &segments, &files, lock);
+            let pool = adopted.map_err(|error| {
+                let remedy = "see the kernel's message; to begin anew, empty the folder";
+                Problems::one(Problem::new("--state-dir", "its segments", error.to_string(), remedy))
+            })?;
+            Ok(Begun { pool: Arc::new(pool), sessions: None, lost: None })
+        }
+        PoolFrom::Engine(KeptPool { layout, segments }) => {
+            node.pool_settled(PoolBytes::Elsewhere, None);
+            let wanted = Share::Wanted(Wanted { layout, segments, lock });
+            let sessions = prepared.let_engines_in(node, wanted)?;
+            loop {
+                if let Some(pool) = sessions.pool(ENGINE_LOOK) {
+                    return Ok(Begun { pool, sessions: Some(sessions), lost: None });
+                }
+                if hosting.stopping() {
+                    let rule = "the service was stopped before an engine handed the pool back";
+                    return Err(Problems::one(Problem::new(FIELD, "in an engine", rule, "start it again")));
+                }
+                if !prepared.keeping.lock.as_ref().is_some_and(SessionLock::is_held) {
+                    break;
+                }
+            }
+            node.sessions.set_herald(None);
+            drop(sessions);
+            prepared.past = Remembered::default();
+            let ended = node.begin_anew();
+            node.pool_settled(PoolBytes::Making, None);
+            let lost = format!(
+                "The pool went with the engine that had it: {ended} leases have ended, and a new pool was made."
+            );
+            Ok(Begun { pool: make(node, hosting, prepared)?, sessions: None, lost: Some(lost) })
+        }
+    }
+}
+
+fn make(node: &Node, hosting: &Hosting, prepared: &Prepared) -> Result<Arc<HostPool>, Problems> {
+    let Prepared { config, machine, workers, keeping, .. } = prepared;
+    let wishes = config.wishes(workers.clone(), keeping.state_dir.as_ref());
+    let pool = HostPool::create(config.layout.clone(), &wishes, machine, &|now| hosting.report(now))
+        .map_err(|error| refused(error, &config.layout))?;
+    // The heap stand-in has no files, and outlives nobody.
+    if let Ok(segments) = pool.kept() {
+        node.remember(&Note::Pool(KeptPool { layout: config.layout.clone(), segments }));
+    }
+    Ok(Arc::new(pool))
+}
+
+impl Prepared {
+    fn let_engines_in(&self, node: &Arc<Node>, share: Share) -> Result<AttachServer, Problems> {
+        let Self { config, attach, keeping, past, .. } = self;
+        let terms = Terms {
+            epoch: node.epoch().get(),
+            uids: config.uids.clone(),
+            lock: keeping.lock.clone(),
+            last_session: past.last_session,
+            engine_id: past.dead.values().next().map(|session| session.hello.engine_id.clone()),
+        };
+        let sessions = AttachServer::start(attach, share, terms, Arc::new(SessionWatcher(Arc::clone(node))));
+        let sessions = sessions.map_err(|error| {
+            Problems::one(Problem::new("socket", attach.display(), error.to_string(), "name another socket"))
+        })?;
+        node.sessions.set_herald(Some(sessions.herald()));
+        Ok(sessions)
+    }
+}
+
+/// Begins to keep the pages clean.
+fn start_scrubber(node: &Arc<Node>, pool: Arc<HostPool>) -> Result<Scrubber<ScrubJob>, Problems> {
     let cleaned = Arc::clone(node);
-    let scrubber = Scrubber::start(Arc::clone(&pool), SCRUB_QUEUE, move |job| {
+    let scrubber = Scrubber::start(pool, SCRUB_QUEUE, move |job| {
         // A poisoned node grants nothing any more, clean or not.
         let _ = cleaned.decide(None, |state, _| state.ledger.scrubbed(job));
     });
-    let scrubber = scrubber.map_err(|error| failed(error.to_string(), "raise the limit of processes"))?;
-    let terms = Terms { epoch: node.epoch().get(), uids };
-    let sessions = AttachServer::start(attach, pool, terms, Arc::new(SessionWatcher(Arc::clone(node))))
-        .map_err(|error| failed(error.to_string(), "name another socket"))?;
-    Ok((sessions, scrubber))
+    scrubber.map_err(|error| {
+        Problems::one(Problem::new("threads", SCRUB_QUEUE, error.to_string(), "raise the limit of processes"))
+    })
 }
 
 /// Hands the scrubber what there is to scrub, until the end.

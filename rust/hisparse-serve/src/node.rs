@@ -24,12 +24,15 @@ use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
 use tokio::sync::{oneshot, watch};
 
+use crate::beginning::{Beginning, Start};
 use crate::env::{MachineClock, MachineEntropy};
 use crate::error::Refusal;
+use crate::journal::Journal;
 use crate::memory::Hosting;
 use crate::metrics::Counters;
 use crate::pace::Pace;
 use crate::quotas::Quotas;
+use crate::remembered::{Note, Remembered, this_boot};
 use crate::sessions::Sessions;
 use crate::{proto, wire};
 
@@ -63,6 +66,26 @@ impl NodeConfig {
     }
 }
 
+impl NodeConfig {
+    /// Tells the ledger what tenants may hold.
+    fn set_quotas(&self, ledger: &mut Ledger) -> Result<(), Problems> {
+        let mut problems = Problems::new();
+        for (tenant, policy) in &self.quotas.tenants {
+            let set = ledger.set_tenant_policy(tenant, policy.usable_on(&self.capacity));
+            problems.extend(set.err().unwrap_or_default());
+        }
+        problems.into_result(())?;
+        ledger.set_other_tenants_ceiling(self.quotas.others);
+        Ok(())
+    }
+
+    /// What its ledger is made from; a node that does not own the bytes of its pages zeroes none.
+    pub(crate) fn ledger(&self, owns_bytes: bool, reclaim_window: Duration) -> LedgerConfig {
+        let isolation = if owns_bytes { Isolation::Scrub } else { Isolation::Shared };
+        LedgerConfig { isolation, reclaim_window, ..LedgerConfig::new(self.capacity) }
+    }
+}
+
 /// What a waiter is told: a grant with the node as it was right after, or why not.
 pub(crate) type Answer = Result<(Granted, proto::Capacity), Refusal>;
 
@@ -80,6 +103,10 @@ pub(crate) struct State {
     pub(crate) pool: PoolBytes,
     /// Where all of its bytes lie, where that is one node.
     pub(crate) numa_node: Option<u32>,
+    /// How much it knew of the past when it began.
+    pub(crate) start: Start,
+    /// Room for the journal's records of one decision.
+    records: Vec<u8>,
 }
 
 /// Where the pool's bytes stand.
@@ -88,6 +115,8 @@ pub(crate) enum PoolBytes {
     /// There, or an engine's own.
     Ready,
     Making,
+    /// An engine has them, and the service, restarted, does not yet.
+    Elsewhere,
     /// They cannot be had.
     Failed,
 }
@@ -108,6 +137,7 @@ pub(crate) struct Node {
     pub(crate) addresses: Vec<String>,
     pub(crate) watches: AtomicUsize,
     pub(crate) sessions: Sessions,
+    journal: Option<Journal>,
     hosting: Option<Hosting>,
     /// Tells this run of this node from every other.
     life: u64,
@@ -128,6 +158,8 @@ pub(crate) enum Standing {
     Stopping,
     /// The pool's bytes are being made.
     Making,
+    /// An engine has them.
+    Elsewhere,
     /// They cannot be had.
     Failed,
     /// The ledger found a fault in itself.
@@ -135,10 +167,11 @@ pub(crate) enum Standing {
 }
 
 impl Node {
-    /// A node in which everything is free.
+    /// A node in which everything is free, and of which nothing is kept.
     ///
     /// # Errors
     /// Figures that the ledger cannot keep books of, tenant policies that contradict each other.
+    #[cfg(test)]
     pub(crate) fn new(
         config: NodeConfig,
         clock: MachineClock,
@@ -146,17 +179,29 @@ impl Node {
         addresses: Vec<String>,
         hosting: Option<Hosting>,
     ) -> Result<Self, Problems> {
-        // A node that counts pages and does not own their bytes zeroes none.
-        let isolation = if hosting.is_some() { Isolation::Scrub } else { Isolation::Shared };
-        let settings = LedgerConfig { isolation, ..LedgerConfig::new(config.capacity) };
-        let mut ledger = Ledger::new(settings, epoch, &mut MachineEntropy)?;
-        let mut problems = Problems::new();
-        for (tenant, policy) in &config.quotas.tenants {
-            problems
-                .extend(ledger.set_tenant_policy(tenant, policy.usable_on(&config.capacity)).err().unwrap_or_default());
+        let settings = config.ledger(hosting.is_some(), hisparse_core::limits::RECLAIM_WINDOW);
+        Self::begun(config, clock, Beginning::unkept(settings, epoch)?, addresses, hosting)
+    }
+
+    /// A node that begins so.
+    ///
+    /// # Errors
+    /// Tenant policies that contradict each other; a journal that cannot be written.
+    pub(crate) fn begun(
+        config: NodeConfig,
+        clock: MachineClock,
+        beginning: Beginning,
+        addresses: Vec<String>,
+        hosting: Option<Hosting>,
+    ) -> Result<Self, Problems> {
+        let Beginning { mut ledger, start, remembered, journal } = beginning;
+        let epoch = ledger.epoch();
+        config.set_quotas(&mut ledger)?;
+        let journal = journal.map(|path| Journal::begin(&path, &ledger.image(), &remembered)).transpose()?;
+        if journal.is_some() {
+            ledger.keep_log();
         }
-        problems.into_result(())?;
-        ledger.set_other_tenants_ceiling(config.quotas.others);
+        let sessions = Sessions::of_the_past(&remembered);
         let state = State {
             ledger,
             queue: WaitQueue::new(),
@@ -166,6 +211,8 @@ impl Node {
             stopping: false,
             pool: if hosting.is_some() { PoolBytes::Making } else { PoolBytes::Ready },
             numa_node: None,
+            start,
+            records: Vec::new(),
         };
         let standing = state.standing();
         Ok(Self {
@@ -173,7 +220,8 @@ impl Node {
             clock,
             addresses,
             watches: AtomicUsize::new(0),
-            sessions: Sessions::default(),
+            sessions,
+            journal,
             hosting,
             life: MachineEntropy.next_u64(),
             epoch,
@@ -218,6 +266,9 @@ impl Node {
             Standing::Stopping => Some("stopping".into()),
             Standing::Faulted => Some("the ledger found a fault in itself: dump it, then restart the service".into()),
             Standing::Making => Some(format!("making the host pool: {}", self.progress()).into()),
+            Standing::Elsewhere => {
+                Some("waiting for the engine that has the pool to hand it back; stop that engine to begin anew".into())
+            }
             Standing::Failed => Some("the host pool could not be made: see the service's log".into()),
         }
     }
@@ -267,7 +318,13 @@ impl Node {
         let after = state.ledger.sequence();
         let standing = state.standing();
         let scrub = state.ledger.pages().counts().scrubbing > 0;
+        let losses = state.ledger.take_losses();
+        self.hand_to_journal(&mut state);
         drop(state);
+        self.flush_journal();
+        if !losses.is_empty() {
+            self.sessions.tell(&losses);
+        }
         if let (true, Some(hosting)) = (scrub, &self.hosting) {
             hosting.wake();
         }
@@ -280,6 +337,59 @@ impl Node {
         }
         self.standing.send_if_modified(|last| std::mem::replace(last, standing) != standing);
         Ok(decided)
+    }
+
+    /// The records of a decision, in the order of the decisions: the state's lock is held.
+    fn hand_to_journal(&self, state: &mut State) {
+        if let Some(journal) = &self.journal {
+            let State { ledger, records, .. } = state;
+            ledger.take_log(records);
+            journal.append(records);
+        }
+    }
+
+    fn flush_journal(&self) {
+        if let Some(journal) = &self.journal {
+            journal.flush();
+        }
+    }
+
+    /// Remembers something beside the ledger.
+    pub(crate) fn remember(&self, note: &Note) {
+        if let Some(journal) = &self.journal {
+            journal.note(note);
+            journal.flush();
+        }
+    }
+
+    /// Returns when every decision made so far is written down: a waiter is told of its grant within the decision.
+    pub(crate) fn settled(&self) {
+        if self.journal.is_some() {
+            drop(self.lock());
+            self.flush_journal();
+        }
+    }
+
+    /// The pool that the leases were on is gone: everything is free. Returns how many leases that ended.
+    pub(crate) fn begin_anew(&self) -> u64 {
+        let ended = self.decide(None, |state, _| {
+            let counts = state.ledger.lease_counts();
+            state.ledger.begin_anew(&mut MachineEntropy);
+            // They were possible when the node began.
+            let _set = self.config.set_quotas(&mut state.ledger);
+            if let Some(journal) = &self.journal {
+                state.ledger.take_log(&mut state.records);
+                state.records.clear();
+                let epoch = self.epoch.get();
+                journal
+                    .restart(&state.ledger.image(), &Remembered { epoch, boot: this_boot(), ..Remembered::default() });
+            }
+            state.start = Start::New;
+            counts.reserved + counts.committed + counts.quarantined
+        });
+        self.sessions.forget();
+        // A poisoned node has said what is wrong with it.
+        ended.unwrap_or_default()
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, Refusal> {
@@ -329,8 +439,13 @@ impl Node {
 
     /// Ends leases when their time comes, for ever. Every call does the same first, so this only bounds how late it is
     /// done on a node that nobody calls.
-    pub(crate) async fn keep_time(&self) {
+    pub(crate) async fn keep_time(self: Arc<Self>) {
         loop {
+            if self.journal.as_ref().is_some_and(Journal::is_overlong) {
+                let node = Arc::clone(&self);
+                // Ends by itself; what it could not do is tried again later.
+                drop(tokio::task::spawn_blocking(move || node.journal.as_ref().map(Journal::compact)));
+            }
             let Ok(rest) = self.decide(None, |state, now| {
                 let ends = [state.ledger.next_deadline(), state.queue.next_deadline()];
                 let next = ends.into_iter().flatten().min();
@@ -401,7 +516,7 @@ impl State {
         match self.pool {
             _ if self.stopping => Err(Refusal::Stopping),
             PoolBytes::Ready => Ok(()),
-            PoolBytes::Making | PoolBytes::Failed => Err(Refusal::NoPoolYet),
+            PoolBytes::Making | PoolBytes::Elsewhere | PoolBytes::Failed => Err(Refusal::NoPoolYet),
         }
     }
 
@@ -452,6 +567,8 @@ impl State {
             Standing::Faulted
         } else if self.pool == PoolBytes::Making {
             Standing::Making
+        } else if self.pool == PoolBytes::Elsewhere {
+            Standing::Elsewhere
         } else if self.pool == PoolBytes::Failed {
             Standing::Failed
         } else if self.ledger.is_draining() {

@@ -13,14 +13,15 @@
 //! there leaves the parent's sockets and threads alone.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hisparse_core::env::Clock;
 use hisparse_core::error::{Problem, Problems};
-use hisparse_core::limits::{MAX_SERVE_THREADS, SERVE_THREADS, STOP_GRACE};
+use hisparse_core::limits::{MAX_SERVE_THREADS, RECLAIM_WINDOW, SERVE_THREADS, STOP_GRACE};
 use hisparse_mem::pool::Progress;
 use hisparse_mem::report::PoolReport;
 use tokio::net::{TcpListener, UnixListener};
@@ -30,6 +31,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Door, Tcp, serve_all};
 use crate::access::Access;
+use crate::beginning::{Keeping, Past, PoolFrom, Start};
 use crate::env::MachineClock;
 use crate::layers::shed::Shed;
 use crate::layers::{ServeLimits, Shared};
@@ -71,6 +73,11 @@ pub struct Config {
     pub stop_grace: Duration,
     /// The bytes of the pool; `None` where an engine owns them and the node counts pages alone.
     pub memory: Option<MemoryConfig>,
+    /// Memory-backed folder in which the pool and the journal outlive the service; `None` keeps the journal beside the
+    /// socket, and the pool in anonymous memory.
+    pub state_dir: Option<PathBuf>,
+    /// How long a dead engine's leases wait for its successor.
+    pub reclaim_window: Duration,
 }
 
 impl Config {
@@ -89,6 +96,8 @@ impl Config {
             handle_signals: false,
             stop_grace: STOP_GRACE,
             memory: None,
+            state_dir: None,
+            reclaim_window: RECLAIM_WINDOW,
         }
     }
 
@@ -145,13 +154,27 @@ impl Server {
         config.check()?;
         let clock = MachineClock::start();
         let memory = config.memory.take();
-        let memory = memory.map(|memory| Prepared::new(memory, config.socket.as_deref())).transpose()?;
-        let (prepared, hosting) = memory.unzip();
+        let settings = config.node.ledger(memory.is_some(), config.reclaim_window);
+        let keeping = Keeping::open(config.socket.as_deref(), config.state_dir.as_deref())?;
+        let mut past = Past::of(&keeping, &settings, memory.as_ref().map(|memory| &memory.layout))?;
+        let from = std::mem::replace(&mut past.pool, PoolFrom::Nothing);
+        let journal = keeping.journal.clone();
+        let memory =
+            memory.map(|memory| Prepared::beginning(memory, config.socket.as_deref(), keeping, from)).transpose()?;
+        let (mut prepared, hosting) = memory.unzip();
         let tls = config.tls.take().map(|files| Tls::new(files, clock)).transpose()?.map(Arc::new);
         let bound = Bound::new(&config, tls)?;
         let epoch_file = config.socket.as_deref().map(epoch::file_beside);
-        let (epoch, warning) = epoch::next(epoch_file.as_deref(), clock.wall_at_origin())?;
-        let node = Arc::new(Node::new(config.node, clock, epoch, bound.addresses.clone(), hosting)?);
+        // A server of counts alone that had a predecessor and finds no journal does not know who holds what.
+        let unknown = journal.is_some() && epoch_file.as_deref().is_some_and(Path::exists) && past.last_epoch == 0;
+        let start = if unknown && hosting.is_none() { Start::Unknown } else { Start::New };
+        let (epoch, warning) = epoch::next(epoch_file.as_deref(), past.last_epoch, clock.wall_at_origin())?;
+        let warnings = warning.into_iter().chain(past.warning.take()).collect();
+        let beginning = past.begin(journal, settings, epoch, start, clock.now())?;
+        if let Some(prepared) = &mut prepared {
+            prepared.remember(&beginning.remembered);
+        }
+        let node = Arc::new(Node::begun(config.node, clock, beginning, bound.addresses.clone(), hosting)?);
         let notices = Arc::new(Notices::new(config.log));
         let shed = Shed::new(Arc::clone(&node), Arc::clone(&notices));
         let door = Arc::new(Door {
@@ -191,7 +214,7 @@ impl Server {
         let running = Running {
             owner: std::process::id(),
             addresses,
-            warnings: warning.into_iter().collect(),
+            warnings,
             notices,
             node,
             switch,
@@ -356,7 +379,7 @@ impl Bound {
         if let Some(listener) = self.http {
             tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&door)));
         }
-        tokio::spawn(async move { node.keep_time().await });
+        tokio::spawn(node.keep_time());
         tokio::spawn(health.follow());
         Ok(Serving { unix, calls, stopped })
     }

@@ -273,6 +273,9 @@ impl Ledger {
                 Released::Quarantined
             }
             _ => {
+                if session.is_none() {
+                    self.note_loss(self.record(slot).id, true);
+                }
                 self.remove(slot);
                 Released::Freed
             }

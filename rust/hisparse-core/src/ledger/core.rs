@@ -103,7 +103,7 @@ pub struct Ledger {
     vacant: Vec<u32>,
     by_id: HashMap<LeaseId, u32, BuildHasherDefault<Serial>>,
     by_request: HashMap<(TenantIndex, Arc<str>), u32, Seeded>,
-    next_serial: u64,
+    pub(super) next_serial: u64,
     pub(super) salt_seed: Seeded,
 }
 

@@ -111,6 +111,7 @@ impl Ledger {
     fn quarantine_for(&mut self, slot: u32, bound: std::time::Duration, now: Moment) {
         self.forget_request(slot);
         let ends = now.saturating_add(bound);
+        self.note_loss(self.record(slot).id, false);
         self.enter_state(slot, LeaseState::Quarantined, Some(ends));
     }
 

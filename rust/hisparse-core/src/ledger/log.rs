@@ -15,12 +15,25 @@ use crate::pages::Extent;
 
 /// Records that wait to be taken.
 #[derive(Debug, Default)]
-pub(super) struct Log(Option<Vec<u8>>);
+pub(super) struct Log {
+    records: Option<Vec<u8>>,
+    /// Leases that were taken from who may be writing to their pages.
+    lost: Vec<Loss>,
+}
+
+/// What an engine must be told of a lease that it did not end itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Which.
+    pub lease: LeaseId,
+    /// Whether its pages are free already, rather than kept from everyone for a while.
+    pub freed: bool,
+}
 
 impl Log {
     /// Notes one change, where somebody keeps them.
     pub(super) fn note(&mut self, entry: impl FnOnce() -> Entry) {
-        if let Some(bytes) = &mut self.0 {
+        if let Some(bytes) = &mut self.records {
             frame(bytes, |out| entry().encode(out));
         }
     }
@@ -30,13 +43,24 @@ impl Ledger {
     /// Begins to note changes: what [`Ledger::take_log`] yields from now on, appended to a journal of
     /// [`Ledger::image`], restores this ledger.
     pub fn keep_log(&mut self) {
-        self.log.0.get_or_insert_default();
+        self.log.records.get_or_insert_default();
     }
 
     /// Moves the records of all changes since it was last called to `journal`.
     pub fn take_log(&mut self, journal: &mut Vec<u8>) {
-        if let Some(bytes) = &mut self.log.0 {
+        if let Some(bytes) = &mut self.log.records {
             journal.append(bytes);
+        }
+    }
+
+    /// Leases lost to their holders since it was last called, where a log is kept.
+    pub fn take_losses(&mut self) -> Vec<Loss> {
+        std::mem::take(&mut self.log.lost)
+    }
+
+    pub(super) fn note_loss(&mut self, lease: LeaseId, freed: bool) {
+        if self.log.records.is_some() {
+            self.log.lost.push(Loss { lease, freed });
         }
     }
 

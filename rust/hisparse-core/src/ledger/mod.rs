@@ -32,6 +32,7 @@ pub use self::capacity::{Capacity, Fit, Quota};
 pub use self::changes::{CommitBy, Released};
 pub use self::core::{LeaseCounts, Ledger, LedgerConfig};
 pub use self::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
+pub use self::log::Loss;
 pub use self::pools::{Amounts, NodeCapacity, Pool, WindowCapacity};
 pub use self::refusal::{Limit, Refusal};
 pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length};

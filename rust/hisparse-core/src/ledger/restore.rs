@@ -99,6 +99,17 @@ impl Ledger {
         sessions.into_iter().map(|session| self.session_lost(session, now)).sum()
     }
 
+    /// Everything is free from now on: the pages that the leases were on are gone. Tenants and their policies go too.
+    pub fn begin_anew(&mut self, entropy: &mut dyn Entropy) {
+        // Its own figures were possible when it was made.
+        if let Ok(fresh) = Self::new(self.config, self.epoch, entropy) {
+            let (sequence, serial, log) = (self.sequence, self.next_serial, std::mem::take(&mut self.log));
+            *self = fresh;
+            (self.sequence, self.next_serial, self.log) = (sequence, serial, log);
+            self.settle();
+        }
+    }
+
     pub(super) fn set_key(&mut self, key: crate::journal::NodeKey) {
         self.key = key;
         self.hasher = Seeded::of_key([key[0], key[1]]);

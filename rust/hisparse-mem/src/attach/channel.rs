@@ -64,6 +64,13 @@ impl Channel {
         }
     }
 
+    /// Sends a message if that takes no waiting; else the peer reads too slowly.
+    pub(super) fn send_at_once(socket: BorrowedFd<'_>, frame: &Frame) -> Result<(), ChannelError> {
+        let (bytes, flags) = (frame.encode()?, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        sendmsg(socket, &[IoSlice::new(&bytes)], &mut SendAncillaryBuffer::default(), flags)?;
+        Ok(())
+    }
+
     /// The next message, and at most `most` descriptors that came with it; more are a breach.
     pub(super) fn receive(&self, most: usize) -> Result<(Frame, Vec<OwnedFd>), ChannelError> {
         let mut bytes = vec![0; MAX_FRAME_BYTES];

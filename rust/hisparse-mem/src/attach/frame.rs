@@ -82,6 +82,46 @@ pub struct Hello {
     pub engine_id: String,
     /// Its rank within the engine.
     pub rank: u32,
+    /// The session that it goes on with, where it lost the service and not the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+}
+
+/// Proof of a session that outlived its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    /// Its number.
+    pub session: u64,
+    /// Its secret.
+    pub token: Token,
+}
+
+/// What an engine must know while it is attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "notice", deny_unknown_fields)]
+pub enum Notice {
+    /// A lease is no longer the engine's: it stops writing to its pages now, and says so by releasing it.
+    Quarantined {
+        /// Which.
+        lease_id: String,
+    },
+    /// A lease was given back by somebody else, and its pages may be another's already.
+    Released {
+        /// Which.
+        lease_id: String,
+    },
+    /// The service came back: leases carry this epoch now. Said by the client library, not by the service.
+    Resumed {
+        /// The new epoch.
+        epoch: u64,
+    },
+    /// The session is over, and with it the claim on the pool: nothing may be written any more. Said by the client
+    /// library, not by the service.
+    Ended {
+        /// Why, and what to do.
+        reason: String,
+    },
 }
 
 /// The answer to a rank that may attach.
@@ -118,6 +158,12 @@ pub enum Reason {
     TooMany,
     /// The pool cannot be shared, or its descriptors cannot be had.
     Unavailable,
+    /// The service was restarted and waits for the pool's own engine.
+    Recovering,
+    /// The service knows no such session.
+    UnknownSession,
+    /// What was handed back is not the pool that the journal describes.
+    OtherPool,
 }
 
 impl Reason {
@@ -133,6 +179,9 @@ impl Reason {
             Self::WriterTaken => "attach the other ranks as readers",
             Self::TooMany => "close sessions that are not needed",
             Self::Unavailable => "run the service with --backing memory; see its log",
+            Self::Recovering => "try again in a moment; if it lasts, stop the engine that still has the pool",
+            Self::UnknownSession => "attach anew, and hand the old session's token to Reclaim",
+            Self::OtherPool => "attach anew; the rows of the old pool are lost",
         }
     }
 }
@@ -154,6 +203,12 @@ pub enum Frame {
     Ready,
     /// Service: the session is open, and the node knows of it.
     Open,
+    /// Service: hand the pool's descriptors back, that I may go on. Engine: here they are, with this message.
+    HandBack,
+    /// Service: hold the lock that comes with this message for as long as the pool is mapped.
+    Lock,
+    /// Service: something an engine must know.
+    Notice(Notice),
 }
 
 /// Bytes that are no message.
@@ -188,6 +243,9 @@ impl Frame {
             Self::Descriptors => (5, Vec::new()),
             Self::Ready => (6, Vec::new()),
             Self::Open => (7, Vec::new()),
+            Self::HandBack => (8, Vec::new()),
+            Self::Lock => (9, Vec::new()),
+            Self::Notice(notice) => (10, text(serde_json::to_vec(notice))?),
         };
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(MAGIC);
@@ -210,10 +268,13 @@ impl Frame {
             2 => parse(body).map(Self::Welcome),
             3 => parse(body).map(Self::Refused),
             4 => Ok(Self::Layout(body.to_vec())),
-            5..=7 if !body.is_empty() => Err(FrameError::Body("a body where there is none".into())),
+            5..=9 if !body.is_empty() => Err(FrameError::Body("a body where there is none".into())),
             5 => Ok(Self::Descriptors),
             6 => Ok(Self::Ready),
             7 => Ok(Self::Open),
+            8 => Ok(Self::HandBack),
+            9 => Ok(Self::Lock),
+            10 => parse(body).map(Self::Notice),
             other => Err(FrameError::Kind(*other)),
         }
     }
@@ -236,7 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello() -> Hello {
-        Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "engine-0".into(), rank: 3 }
+        Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "engine-0".into(), rank: 3, resume: None }
     }
 
     #[test]
@@ -251,6 +312,10 @@ mod tests {
             Frame::Descriptors,
             Frame::Ready,
             Frame::Open,
+            Frame::HandBack,
+            Frame::Lock,
+            Frame::Notice(Notice::Quarantined { lease_id: "7".into() }),
+            Frame::Hello(Hello { resume: Some(Resume { session: 3, token: Token([1; 16]) }), ..hello() }),
         ] {
             assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));
         }
@@ -286,7 +351,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_message_or_an_error(kind: u8, body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = b"HSP1".to_vec();
-            bytes.push(kind % 9);
+            bytes.push(kind % 12);
             bytes.extend_from_slice(&body);
             if let Ok(frame) = Frame::decode(&bytes) {
                 prop_assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));

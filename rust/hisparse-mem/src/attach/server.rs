@@ -2,16 +2,22 @@
 //!
 //! ```text
 //!  accept ─► uid listed? ─► Hello within 5 s ─► same engine, writer free? ─► opened ─► … end of connection ─► closed
+//!                                                  │ goes on with a session that the watcher knows
+//!                                                  └─► is the pool still wanted? ─► HandBack ─► the very files? ─► pool
 //! ```
-//! The lock guards the list of sessions alone; nothing is sent and nobody is told while it is held.
+//! A service that was restarted beside living engines begins without a pool, *wanting* one: the first engine that goes
+//! on with its session hands the files back.
+//!
+//! The lock guards the list of sessions alone; what is sent while it is held is sent without waiting.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hisparse_core::layout::pool::PoolLayout;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -21,10 +27,11 @@ use rustix::net::{
 
 use super::MAX_DESCRIPTORS;
 use super::channel::{Channel, ChannelError, end};
-use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, PROTOCOL, Reason, Role, Token, Welcome};
-use crate::pool::HostPool;
+use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome};
+use crate::pool::{AdoptError, HostPool, KeptSegment};
 use crate::rows::PoolMemory;
 use crate::segment::Segment;
+use crate::session_lock::SessionLock;
 
 /// How long a peer may take over each message of its greeting.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
@@ -58,6 +65,11 @@ pub trait Watcher: Send + Sync + 'static {
     fn opened(&self, session: &Session);
     /// It is gone, however it ended: what it was doing is over.
     fn closed(&self, session: &Session);
+    /// Whether a process may go on with a session from before a restart: it is one of ours, not attached, and this is
+    /// its secret.
+    fn knows(&self, _hello: &Hello, _resume: &Resume) -> bool {
+        false
+    }
 }
 
 /// Who may attach, and to what.
@@ -67,6 +79,32 @@ pub struct Terms {
     pub epoch: u64,
     /// Users that may attach besides the service's own.
     pub uids: Vec<u32>,
+    /// What every attached process holds; `None` where nobody ever asks.
+    pub lock: Option<SessionLock>,
+    /// The last number of a session so far: numbers are never used again.
+    pub last_session: u64,
+    /// Whose pool it is already; `None` leaves it to the first that attaches.
+    pub engine_id: Option<String>,
+}
+
+/// What is shared.
+#[derive(Debug)]
+pub enum Share {
+    /// A pool that is here.
+    Pool(Arc<HostPool>),
+    /// One that an engine still has.
+    Wanted(Wanted),
+}
+
+/// A pool that outlived its service in the hands of an engine.
+#[derive(Debug)]
+pub struct Wanted {
+    /// Where everything lies in it.
+    pub layout: PoolLayout,
+    /// What its segments are known by.
+    pub segments: Vec<KeptSegment>,
+    /// Whether its pages are locked.
+    pub lock: bool,
 }
 
 /// Why the socket could not be opened.
@@ -106,7 +144,9 @@ impl std::fmt::Debug for AttachServer {
 
 struct Shared {
     listener: OwnedFd,
-    pool: Arc<HostPool>,
+    pool: OnceLock<Arc<HostPool>>,
+    /// The pool to come; taken by who makes it.
+    wanted: Mutex<Option<Wanted>>,
     terms: Terms,
     own_uid: u32,
     watcher: Arc<dyn Watcher>,
@@ -121,6 +161,8 @@ struct Book {
     /// Whose pool it is: the engine that was let in first, for as long as the pool lives. What it leaves behind is for
     /// its successor alone.
     engine_id: Option<String>,
+    /// Whether there is a pool.
+    pooled: bool,
     next: u64,
     connections: BTreeMap<u64, Connection>,
 }
@@ -128,6 +170,8 @@ struct Book {
 struct Connection {
     socket: OwnedFd,
     hello: Option<Hello>,
+    /// Whether its greeting is over.
+    open: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -136,26 +180,65 @@ impl AttachServer {
     ///
     /// # Errors
     /// See [`ListenError`]. A socket that a dead service left is replaced.
-    pub fn start(
-        path: &Path,
-        pool: Arc<HostPool>,
-        terms: Terms,
-        watcher: Arc<dyn Watcher>,
-    ) -> Result<Self, ListenError> {
+    pub fn start(path: &Path, share: Share, terms: Terms, watcher: Arc<dyn Watcher>) -> Result<Self, ListenError> {
         let only_own = terms.uids.is_empty();
+        let (pool, wanted) = match share {
+            Share::Pool(pool) => (OnceLock::from(pool), None),
+            Share::Wanted(wanted) => (OnceLock::new(), Some(wanted)),
+        };
         let listener = listen_at(path, only_own)?;
         let own_uid = rustix::process::geteuid().as_raw();
-        let book = Mutex::new(Book::default());
-        let shared = Arc::new(Shared { listener, pool, terms, own_uid, watcher, book, stopping: Condvar::new() });
+        let (next, engine_id) = (terms.last_session, terms.engine_id.clone());
+        let book = Book { next, engine_id, pooled: pool.get().is_some(), ..Book::default() };
+        let (book, wanted) = (Mutex::new(book), Mutex::new(wanted));
+        let shared = Shared { listener, pool, wanted, terms, own_uid, watcher, book, stopping: Condvar::new() };
+        let shared = Arc::new(shared);
         let accepting = Arc::clone(&shared);
         let acceptor =
             std::thread::Builder::new().name("hisparse-attach".into()).spawn(move || accept_all(&accepting))?;
         Ok(Self { shared, acceptor: Some(acceptor), path: path.to_path_buf() })
     }
 
+    /// The pool, waiting at most so long for an engine to hand it back.
+    pub fn pool(&self, longest: Duration) -> Option<Arc<HostPool>> {
+        let book = self.shared.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let _waited = self.shared.stopping.wait_timeout_while(book, longest, |book| !book.pooled && !book.stopping);
+        self.shared.pool.get().cloned()
+    }
+
+    /// By which the sessions are told what they must know.
+    pub fn herald(&self) -> Herald {
+        Herald(Arc::clone(&self.shared))
+    }
+
     /// Sessions that are attached now.
     pub fn sessions(&self) -> usize {
         self.shared.book(|book| book.connections.values().filter(|connection| connection.hello.is_some()).count())
+    }
+}
+
+/// Tells attached processes what they must know.
+#[derive(Clone)]
+pub struct Herald(Arc<Shared>);
+
+impl std::fmt::Debug for Herald {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Herald")
+    }
+}
+
+impl Herald {
+    /// Tells every attached process, without waiting. One that does not read what it is told is treated as dead: it
+    /// could go on writing to pages that are another's.
+    pub fn tell(&self, notice: &Notice) {
+        let frame = Frame::Notice(notice.clone());
+        self.0.book(|book| {
+            for connection in book.connections.values().filter(|connection| connection.open) {
+                if Channel::send_at_once(connection.socket.as_fd(), &frame).is_err() {
+                    end(connection.socket.as_fd());
+                }
+            }
+        });
     }
 }
 
@@ -255,7 +338,7 @@ fn accept_all(shared: &Arc<Shared>) {
                 return None;
             }
             book.next += 1;
-            book.connections.insert(book.next, Connection { socket: kept, hello: None, thread: None });
+            book.connections.insert(book.next, Connection { socket: kept, hello: None, open: false, thread: None });
             Some(book.next)
         });
         let channel = Channel::new(socket);
@@ -290,15 +373,21 @@ fn serve(shared: &Shared, number: u64, channel: &Channel) {
         Err(Greeting::Failed) => return,
     };
     shared.watcher.opened(&session);
-    // A peer that is gone by now is found gone below.
-    let _gone = channel.send(&Frame::Open, &[]);
+    // Within the lock, so that no notice comes before it and none after it is missed.
+    shared.book(|book| {
+        // A peer that is gone by now is found gone below.
+        let _gone = Channel::send_at_once(channel.as_fd(), &Frame::Open);
+        if let Some(connection) = book.connections.get_mut(&number) {
+            connection.open = true;
+        }
+    });
     // Nothing more is expected: whatever comes, the session is over.
     let _over = channel.set_patience(None).map_err(ChannelError::from).and_then(|()| channel.receive(0));
     // Told first: a successor that is let in finds its predecessor's end in the books.
     shared.watcher.closed(&session);
     shared.book(|book| {
         if let Some(connection) = book.connections.get_mut(&number) {
-            connection.hello = None;
+            (connection.hello, connection.open) = (None, false);
         }
     });
 }
@@ -327,20 +416,70 @@ fn greet(shared: &Shared, number: u64, channel: &Channel) -> Result<Session, Gre
     let Frame::Hello(hello) = channel.receive(0)?.0 else {
         return Err(ChannelError::Broken("something else than a greeting".into()).into());
     };
+    if hello.resume.is_some_and(|resume| !shared.watcher.knows(&hello, &resume)) {
+        return Err(Greeting::Refused(Reason::UnknownSession));
+    }
     shared.admit(number, &hello).map_err(Greeting::Refused)?;
-    let token = shared.watcher.token();
-    send_pool(shared, (number, token), channel, hello.role)?;
+    let (number, token) = if let Some(Resume { session, token }) = hello.resume {
+        shared.take_back(channel)?;
+        let epoch = shared.terms.epoch;
+        let welcome = Welcome { protocol: PROTOCOL, epoch, session, token, segments: 0, layout_bytes: 0 };
+        channel.send(&Frame::Welcome(welcome), &[])?;
+        (session, token)
+    } else {
+        let pool = shared.pool.get().ok_or(Greeting::Refused(Reason::Recovering))?;
+        let token = shared.watcher.token();
+        send_pool(pool, (shared.terms.epoch, number, token), channel, hello.role)?;
+        (number, token)
+    };
     channel.set_patience(Some(MAPPING_PATIENCE))?;
     match channel.receive(0)?.0 {
-        Frame::Ready => Ok(Session { number, hello, uid, pid: peer.pid.as_raw_nonzero().get(), token }),
-        other => Err(ChannelError::Broken(format!("{other:?} in place of Ready")).into()),
+        Frame::Ready => {}
+        other => return Err(ChannelError::Broken(format!("{other:?} in place of Ready")).into()),
+    }
+    if let Some(lock) = &shared.terms.lock {
+        let held = lock.hold().map_err(|_| Greeting::Refused(Reason::Unavailable))?;
+        channel.send(&Frame::Lock, &[held.as_fd()])?;
+    }
+    Ok(Session { number, hello, uid, pid: peer.pid.as_raw_nonzero().get(), token })
+}
+
+impl Shared {
+    /// Makes sure that there is a pool, with the files of a process that has it.
+    fn take_back(&self, channel: &Channel) -> Result<(), Greeting> {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(asked) = wanted.as_ref() else { return Ok(()) };
+        channel.send(&Frame::HandBack, &[])?;
+        let mut files = Vec::new();
+        while files.len() < asked.segments.len() {
+            match channel.receive(MAX_DESCRIPTORS)? {
+                (Frame::HandBack, batch) if !batch.is_empty() => files.extend(batch),
+                (other, _) => return Err(ChannelError::Broken(format!("{other:?} in place of a pool")).into()),
+            }
+        }
+        let pool = HostPool::adopt(asked.layout.clone(), &asked.segments, &files, asked.lock);
+        let pool = pool.map_err(|error| match error {
+            AdoptError::Segment(_) => Greeting::Refused(Reason::Unavailable),
+            AdoptError::Count { .. } | AdoptError::Other { .. } => Greeting::Refused(Reason::OtherPool),
+        })?;
+        *wanted = None;
+        // Set by whoever holds what is wanted, and so once.
+        let _set_before = self.pool.set(Arc::new(pool));
+        self.book(|book| book.pooled = true);
+        self.stopping.notify_all();
+        Ok(())
     }
 }
 
-fn send_pool(shared: &Shared, (number, token): (u64, Token), channel: &Channel, role: Role) -> Result<(), Greeting> {
+fn send_pool(
+    pool: &HostPool,
+    (epoch, number, token): (u64, u64, Token),
+    channel: &Channel,
+    role: Role,
+) -> Result<(), Greeting> {
     let unavailable = || Greeting::Refused(Reason::Unavailable);
-    let layout = serde_json::to_vec(shared.pool.layout()).map_err(|_| unavailable())?;
-    let segments = shared.pool.segments();
+    let layout = serde_json::to_vec(pool.layout()).map_err(|_| unavailable())?;
+    let segments = pool.segments();
     let readers: Vec<OwnedFd> = if role.maps_writable() {
         Vec::new()
     } else {
@@ -354,7 +493,7 @@ fn send_pool(shared: &Shared, (number, token): (u64, Token), channel: &Channel, 
     let count = |n: usize| u32::try_from(n).map_err(|_| unavailable());
     let welcome = Welcome {
         protocol: PROTOCOL,
-        epoch: shared.terms.epoch,
+        epoch,
         session: number,
         token,
         segments: count(files.len())?,

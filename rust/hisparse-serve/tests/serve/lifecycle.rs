@@ -219,7 +219,7 @@ async fn a_dump_is_the_whole_ledger_of_one_moment() {
 }
 
 #[tokio::test]
-async fn an_old_lease_id_names_nothing_after_a_restart_that_lost_its_epoch() {
+async fn an_old_lease_id_names_nothing_after_a_restart_that_lost_its_epoch_and_its_journal() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("h.sock");
     let held = async || {
@@ -239,6 +239,8 @@ async fn an_old_lease_id_names_nothing_after_a_restart_that_lost_its_epoch() {
         }
         drop(client);
         drop(running);
-        std::fs::remove_file(home.path().join("h.sock.epoch")).unwrap();
+        for lost in ["h.sock.epoch", "h.sock.journal"] {
+            std::fs::remove_file(home.path().join(lost)).unwrap();
+        }
     }
 }

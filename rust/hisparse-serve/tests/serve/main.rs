@@ -12,6 +12,7 @@ mod killed_engines;
 mod lifecycle;
 mod memory;
 mod overload;
+mod restart;
 mod tls;
 mod waiting;
 mod watch;

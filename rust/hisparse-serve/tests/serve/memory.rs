@@ -43,7 +43,7 @@ fn layout(pages: u64) -> PoolLayout {
     .unwrap()
 }
 
-fn config(home: &Path, pages: u64) -> Config {
+pub(crate) fn config(home: &Path, pages: u64) -> Config {
     let node = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(pages, 8));
     let memory = Some(MemoryConfig::new(layout(pages)));
     Config { socket: Some(home.join("h.sock")), memory, ..Config::new(node) }
@@ -84,7 +84,7 @@ async fn becomes(served: &Served, lease: &Lease, state: LeaseState) {
     panic!("lease {} never became {state:?}", lease.id);
 }
 
-fn publish(lease: &Lease, first: u64, hashes: &[u8]) -> PublishRequest {
+pub(crate) fn publish(lease: &Lease, first: u64, hashes: &[u8]) -> PublishRequest {
     let hashes = hashes.iter().map(|byte| vec![*byte; 32]).collect();
     PublishRequest { lease_id: lease.id.clone(), epoch: lease.epoch, first_page_index: first, hashes }
 }

@@ -37,9 +37,10 @@ impl Service {
         let folder = tempfile::tempdir().unwrap();
         let (tell, told) = channel();
         let pool = Arc::new(pool);
-        let terms = Terms { epoch: 7, uids: Vec::new() };
+        let terms = Terms { epoch: 7, uids: Vec::new(), lock: None, last_session: 0, engine_id: None };
         let watcher = Arc::new(Told(Mutex::new(tell)));
-        let server = AttachServer::start(&folder.path().join("a.sock"), Arc::clone(&pool), terms, watcher).unwrap();
+        let server =
+            AttachServer::start(&folder.path().join("a.sock"), Share::Pool(Arc::clone(&pool)), terms, watcher).unwrap();
         Self { server, pool, told, folder }
     }
 
@@ -153,7 +154,7 @@ fn a_peer_that_breaks_the_protocol_loses_its_own_connection_alone() {
     let rank = service.attach("e", 0, Role::Writer).unwrap();
     assert_eq!(service.told().0, "opened");
     let file = service.pool.segments()[0].writer().unwrap();
-    let hello = Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "e".into(), rank: 1 };
+    let hello = Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "e".into(), rank: 1, resume: None };
     for (what, frame, files) in [
         ("no greeting", Frame::Ready, vec![]),
         ("descriptors with the greeting", Frame::Hello(hello.clone()), vec![file; 3]),
@@ -198,9 +199,9 @@ fn stopping_ends_every_session_and_removes_the_socket() {
 fn a_dead_services_socket_is_replaced_and_a_living_ones_is_not() {
     let service = Service::new(small_shared_pool(1));
     let start = |path: &Path| {
-        let terms = Terms { epoch: 1, uids: Vec::new() };
+        let terms = Terms { epoch: 1, uids: Vec::new(), lock: None, last_session: 0, engine_id: None };
         let watcher = Arc::new(Told(Mutex::new(channel().0)));
-        AttachServer::start(path, Arc::clone(&service.pool), terms, watcher)
+        AttachServer::start(path, Share::Pool(Arc::clone(&service.pool)), terms, watcher)
     };
     assert!(matches!(start(&service.path()), Err(ListenError::InUse(_))));
     let dead = service.folder.path().join("dead.sock");
@@ -209,4 +210,97 @@ fn a_dead_services_socket_is_replaced_and_a_living_ones_is_not() {
     drop(socket);
     assert!(start(&dead).is_ok());
     assert!(matches!(start(&service.folder.path().join("x".repeat(120))), Err(ListenError::TooLong(_))));
+}
+
+/// Knows the session of `Told`'s one secret.
+struct Knows;
+
+impl Watcher for Knows {
+    fn token(&self) -> Token {
+        Token([5; 16])
+    }
+
+    fn opened(&self, _session: &Session) {}
+
+    fn closed(&self, _session: &Session) {}
+
+    fn knows(&self, _hello: &Hello, resume: &Resume) -> bool {
+        resume.session == 1 && resume.token == Token([5; 16])
+    }
+}
+
+fn terms(epoch: u64, lock: &SessionLock) -> Terms {
+    Terms { epoch, uids: Vec::new(), lock: Some(lock.clone()), last_session: epoch, engine_id: None }
+}
+
+fn notice(engine: &AttachedPool) -> Notice {
+    engine.next_notice(Duration::from_secs(20)).expect("word of the service")
+}
+
+#[test]
+fn an_engine_whose_service_dies_goes_on_and_hands_the_pool_back_to_the_next_one() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, lock) = (home.path().join("a.sock"), SessionLock::at(&home.path().join("sessions")));
+    let pool = Arc::new(small_shared_pool(20));
+    let (layout, segments) = (pool.layout().clone(), pool.kept().unwrap());
+    let first = AttachServer::start(&path, Share::Pool(pool), terms(0, &lock), Arc::new(Knows)).unwrap();
+    let writer = AttachedPool::attach(&path, "e", 0, Role::Writer).unwrap();
+    writer.write_row(Content::Main, 0, 3, 4, &[7; 656]).unwrap();
+    drop(first);
+    assert!(lock.is_held(), "the engine says that the pool is in use");
+    writer.write_row(Content::Main, 0, 3, 5, &[8; 656]).unwrap();
+
+    let wanted = Wanted { layout, segments, lock: false };
+    let second = AttachServer::start(&path, Share::Wanted(wanted), terms(9, &lock), Arc::new(Knows)).unwrap();
+    let back = second.pool(Duration::from_secs(20));
+    let back = back.unwrap_or_else(|| panic!("the engine hands it back: {:?}", writer.standing()));
+    assert_eq!(notice(&writer), Notice::Resumed { epoch: 9 });
+    assert_eq!((writer.session(), writer.epoch()), (1, 9));
+    for (row, mark) in [(4, 7), (5, 8)] {
+        let mut found = [0; 656];
+        back.read_row(Content::Main, 0, 3, row, &mut found).unwrap();
+        assert_eq!(found, [mark; 656]);
+    }
+    let reader = AttachedPool::attach(&path, "e", 1, Role::Reader).unwrap();
+    assert_eq!(reader.session(), 11, "numbers count on; the engine's own connection took one");
+    second.herald().tell(&Notice::Quarantined { lease_id: "l".into() });
+    for engine in [&writer, &reader] {
+        assert_eq!(notice(engine), Notice::Quarantined { lease_id: "l".into() });
+    }
+    drop((writer, reader));
+    assert!(!lock.is_held());
+}
+
+#[test]
+fn a_stranger_gets_no_pool_while_its_own_engine_is_waited_for_and_other_files_are_not_taken() {
+    let home = tempfile::tempdir().unwrap();
+    let (path, lock) = (home.path().join("a.sock"), SessionLock::at(&home.path().join("sessions")));
+    let (pool, other) = (Arc::new(small_shared_pool(20)), small_shared_pool(20));
+    let first = AttachServer::start(&path, Share::Pool(Arc::clone(&pool)), terms(0, &lock), Arc::new(Knows)).unwrap();
+    let writer = AttachedPool::attach(&path, "e", 0, Role::Writer).unwrap();
+    drop(first);
+    let wanted = Wanted { layout: pool.layout().clone(), segments: other.kept().unwrap(), lock: false };
+    let second = AttachServer::start(&path, Share::Wanted(wanted), terms(9, &lock), Arc::new(Knows)).unwrap();
+    let refused = AttachedPool::attach(&path, "e", 1, Role::Reader).unwrap_err();
+    assert!(matches!(refused, AttachError::Refused(Reason::Recovering | Reason::OtherEngine)), "{refused}");
+    let Notice::Ended { reason } = notice(&writer) else { panic!("its pool is not the one") };
+    assert!(reason.contains("OtherPool"), "{reason}");
+    assert!(second.pool(Duration::ZERO).is_none() && !lock.is_held());
+}
+
+#[test]
+fn an_engine_that_does_not_read_what_it_is_told_loses_its_session() {
+    let service = Service::new(small_shared_pool(20));
+    let channel = service.raw();
+    let hello = Hello { protocols: vec![PROTOCOL], role: Role::Reader, engine_id: "e".into(), rank: 0, resume: None };
+    channel.send(&Frame::Hello(hello), &[]).unwrap();
+    while channel.receive(MAX_DESCRIPTORS).unwrap().0 != Frame::Descriptors {}
+    channel.send(&Frame::Ready, &[]).unwrap();
+    assert_eq!(service.told().0, "opened");
+    let herald = service.server.herald();
+    let ended = (0..200_000).any(|_| {
+        herald.tell(&Notice::Quarantined { lease_id: "l".repeat(1_000) });
+        service.told.try_recv().is_ok_and(|(what, _)| what == "closed")
+    });
+    assert!(ended || service.told().0 == "closed");
 }

@@ -1,0 +1,360 @@
+//! The journal's file: what the node must remember to be the same node after it was killed.
+//!
+//! ```text
+//!  decision, lock held ─► records ─► pending ── lock free ──► file lock: one write for all that is pending ─► answer
+//!                                                                │
+//!  twice as long as it need be ─► read it, add it up, write that aside, append what came meanwhile ─► rename
+//! ```
+//! A record is in the kernel's hands before the caller hears of the decision, so it survives a kill of this process at
+//! any moment. It is not synced to a disk: a machine that fails takes the pool's bytes with it, and the journal names
+//! the boot it belongs to. A write that fails ends the journal, and its file is removed: a wrong memory is worse than
+//! none.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::journal::{Entry, Frames, Image, frame};
+use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH};
+
+use crate::remembered::{Note, Remembered};
+
+/// Where the journal of the server at `socket` is kept.
+pub(crate) fn file_beside(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".journal");
+    PathBuf::from(name)
+}
+
+/// What a journal said.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) image: Image,
+    pub(crate) remembered: Remembered,
+}
+
+/// Reads the journal of an earlier start; `None` where there is none.
+///
+/// # Errors
+/// It cannot be read, or is damaged: then what to do.
+pub(crate) fn read(path: &Path) -> Result<Option<Found>, Problems> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let remedy = "let the server's user read it, or move it away: its leases are then lost";
+            return Err(Problems::one(Problem::new("journal", path.display(), error.to_string(), remedy)));
+        }
+    };
+    understood(&bytes).map_err(|rule| {
+        let remedy = "stop the engine that uses the pool, if one does, then move the file away: the service begins anew \
+                      and the leases in it are lost";
+        Problems::one(Problem::new("journal", path.display(), rule, remedy))
+    })
+}
+
+/// What these bytes add up to, their torn end left out; `None` for none at all.
+fn understood(bytes: &[u8]) -> Result<Option<Found>, String> {
+    let mut frames = Frames::new(bytes);
+    let mut found: Option<Found> = None;
+    loop {
+        let at = frames.tail().whole_bytes;
+        let damaged = |detail: String| format!("cannot be believed from byte {at} on: {detail}");
+        let Some(record) = frames.next_record().map_err(|damage| damaged(damage.to_string()))? else { break };
+        let entry = Entry::decode(record).map_err(|error| damaged(error.to_string()))?;
+        match &mut found {
+            None => {
+                let image = Image::begin(&entry).map_err(|error| damaged(error.to_string()))?;
+                found = Some(Found { image, remembered: Remembered::default() });
+            }
+            Some(found) => {
+                if let Entry::Note(words) = &entry {
+                    let note = serde_json::from_slice(words).map_err(|error| damaged(error.to_string()))?;
+                    found.remembered.apply(note);
+                }
+                found.image.apply(&entry).map_err(|error| damaged(error.to_string()))?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Appends the records of a whole state.
+fn write_state(image: &Image, remembered: &Remembered) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut entries = image.entries();
+    // The node first, so that notes have something to be about.
+    for entry in entries.next().into_iter().chain(remembered.notes().map(|note| entry_of(&note))).chain(entries) {
+        frame(&mut bytes, |out| entry.encode(out));
+    }
+    bytes
+}
+
+fn entry_of(note: &Note) -> Entry {
+    // Plain data with text for keys: nothing of it can fail to be written.
+    Entry::Note(serde_json::to_vec(note).unwrap_or_default())
+}
+
+/// A journal that is written.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    /// Records on their way to the file, in the order of the decisions.
+    pending: Mutex<Vec<u8>>,
+    /// Held while the file is written; `None` after a write failed.
+    file: Mutex<Option<File>>,
+    bytes: AtomicU64,
+    /// Length at which it is compacted.
+    compact_at: AtomicU64,
+    compacting: AtomicBool,
+}
+
+impl Journal {
+    /// Begins a journal with this state, in place of any before it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn begin(path: &Path, image: &Image, remembered: &Remembered) -> Result<Self, Problems> {
+        let state = write_state(image, remembered);
+        let file = replace(path, &state).map_err(|error| {
+            let remedy = "make its folder writable and have room, or give another path for the socket";
+            Problems::one(Problem::new("journal", path.display(), error.to_string(), remedy))
+        })?;
+        let bytes = state.len() as u64;
+        Ok(Self {
+            path: path.to_path_buf(),
+            pending: Mutex::default(),
+            file: Mutex::new(Some(file)),
+            bytes: AtomicU64::new(bytes),
+            compact_at: AtomicU64::new(compact_at(bytes)),
+            compacting: AtomicBool::new(false),
+        })
+    }
+
+    /// Begins it anew, with this state and nothing else.
+    pub(crate) fn restart(&self, image: &Image, remembered: &Remembered) {
+        let mut file = lock(&self.file);
+        lock(&self.pending).clear();
+        let state = write_state(image, remembered);
+        *file = match replace(&self.path, &state) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                self.give_up(&error);
+                None
+            }
+        };
+        self.bytes.store(state.len() as u64, Ordering::Relaxed);
+        self.compact_at.store(compact_at(state.len() as u64), Ordering::Relaxed);
+    }
+
+    /// Takes records over; called in the order of the decisions.
+    pub(crate) fn append(&self, records: &mut Vec<u8>) {
+        lock(&self.pending).append(records);
+    }
+
+    /// Takes a note over.
+    pub(crate) fn note(&self, note: &Note) {
+        frame(&mut lock(&self.pending), |out| entry_of(note).encode(out));
+    }
+
+    /// Writes what is pending. When it returns, everything that was taken over before is written.
+    ///
+    /// Writes to the page cache, under a lock of its own: it may wait for another decision's write, never for a disk
+    /// but where the kernel makes a writer wait.
+    pub(crate) fn flush(&self) {
+        let mut file = lock(&self.file);
+        let records = std::mem::take(&mut *lock(&self.pending));
+        if records.is_empty() {
+            return;
+        }
+        if let Some(open) = file.as_mut() {
+            match open.write_all(&records) {
+                Ok(()) => drop(self.bytes.fetch_add(records.len() as u64, Ordering::Relaxed)),
+                Err(error) => {
+                    *file = None;
+                    self.give_up(&error);
+                }
+            }
+        }
+    }
+
+    /// Nothing is remembered any more: a restart must not believe what is there.
+    fn give_up(&self, error: &io::Error) {
+        let removed = fs::remove_file(&self.path);
+        let shown = self.path.display();
+        let next = match removed {
+            Ok(()) => "it was removed, and a restart will know no lease: make room before one".to_owned(),
+            Err(error) => format!("nor can it be removed ({error}): remove it before a restart"),
+        };
+        // Nobody reads stderr: then nobody is told.
+        let _ = writeln!(io::stderr(), "hisparse-svc: the journal {shown} cannot be written ({error}); {next}");
+    }
+
+    /// Whether it is time to compact it, and nobody does.
+    pub(crate) fn is_overlong(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > self.compact_at.load(Ordering::Relaxed)
+            && !self.compacting.swap(true, Ordering::Relaxed)
+    }
+
+    /// Writes it anew, as short as it can be. Decisions go on meanwhile.
+    pub(crate) fn compact(&self) {
+        if self.try_compact().is_err() {
+            // There may be room later.
+            self.compact_at.store(compact_at(self.bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+        self.compacting.store(false, Ordering::Relaxed);
+    }
+
+    fn try_compact(&self) -> io::Result<()> {
+        self.flush();
+        let until = self.bytes.load(Ordering::Relaxed);
+        let mut old = Vec::new();
+        File::open(&self.path)?.take(until).read_to_end(&mut old)?;
+        let found = understood(&old).map_err(io::Error::other)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let mut state = write_state(&found.image, &found.remembered);
+        let aside = aside(&self.path);
+        let mut new = create(&aside)?;
+        new.write_all(&state)?;
+        let whole = state.len() as u64;
+        let mut file = lock(&self.file);
+        let Some(open) = file.as_mut() else { return fs::remove_file(aside) };
+        let meanwhile = usize::try_from(self.bytes.load(Ordering::Relaxed) - until).map_err(io::Error::other)?;
+        state.clear();
+        state.resize(meanwhile, 0);
+        File::open(&self.path)?.read_exact_at(&mut state, until)?;
+        new.write_all(&state)?;
+        fs::rename(&aside, &self.path)?;
+        *open = new;
+        self.bytes.store(whole + meanwhile as u64, Ordering::Relaxed);
+        self.compact_at.store(compact_at(whole), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn compact_at(bytes: u64) -> u64 {
+    bytes.saturating_mul(JOURNAL_GROWTH).max(JOURNAL_COMPACT_BYTES)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Whole between any two statements, so a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+/// A new file for the owner's eyes alone: sessions' secrets are in it.
+fn create(path: &Path) -> io::Result<File> {
+    fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
+/// Built aside and linked into place: a crash leaves the old file or the new one.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let aside = aside(path);
+    let mut file = create(&aside)?;
+    file.write_all(bytes)?;
+    fs::rename(&aside, path)?;
+    file.seek(SeekFrom::End(0))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use hisparse_core::env::Moment;
+    use hisparse_core::ledger::{AdmitRequest, CommitBy, Epoch, Ledger, LedgerConfig, NodeCapacity, SessionId};
+
+    use super::*;
+    use crate::env::MachineEntropy;
+
+    fn ledger() -> Ledger {
+        let config = LedgerConfig::new(NodeCapacity::of_host_pages(100, 50));
+        let mut ledger = Ledger::new(config, Epoch::FIRST, &mut MachineEntropy).unwrap();
+        ledger.keep_log();
+        ledger
+    }
+
+    fn begun(home: &Path, ledger: &Ledger) -> (PathBuf, Journal) {
+        let path = home.join("h.sock.journal");
+        let remembered = Remembered { epoch: 1, ..Remembered::default() };
+        let journal = Journal::begin(&path, &ledger.image(), &remembered).unwrap();
+        (path, journal)
+    }
+
+    fn lease(ledger: &mut Ledger, journal: &Journal) {
+        let id = ledger.admit(&AdmitRequest::new("", 64, 0), Moment::ORIGIN).unwrap().lease.id.unwrap();
+        ledger.commit(id, None, Epoch::FIRST, CommitBy::Session(SessionId(1)), Moment::ORIGIN).unwrap();
+        let mut records = Vec::new();
+        ledger.take_log(&mut records);
+        journal.append(&mut records);
+        journal.flush();
+    }
+
+    #[test]
+    fn what_was_flushed_is_read_and_a_torn_end_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        let mut ledger = ledger();
+        let (path, journal) = begun(home.path(), &ledger);
+        (0..3).for_each(|_| lease(&mut ledger, &journal));
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(read(&path).unwrap().unwrap().image.leases(), 3);
+        fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let found = read(&path).unwrap().unwrap();
+        assert_eq!((found.image.leases(), found.remembered.epoch), (3, 1), "its commit is torn, its grant is not");
+        assert!(read(&home.path().join("none")).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_damaged_middle_is_refused_with_what_to_do() {
+        let home = tempfile::tempdir().unwrap();
+        let mut ledger = ledger();
+        let (path, journal) = begun(home.path(), &ledger);
+        (0..3).for_each(|_| lease(&mut ledger, &journal));
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        fs::write(&path, bytes).unwrap();
+        let refused = read(&path).unwrap_err().to_string();
+        assert!(
+            refused.contains("cannot be believed from byte") && refused.contains("move the file away"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_compacted_journal_says_the_same_and_what_comes_after() {
+        let home = tempfile::tempdir().unwrap();
+        let mut ledger = ledger();
+        let (path, journal) = begun(home.path(), &ledger);
+        for _ in 0..40 {
+            lease(&mut ledger, &journal);
+            let id = ledger.list(None, None, 1)[0].id.unwrap();
+            ledger.release(id, None, Some(SessionId(1)), Moment::ORIGIN).unwrap();
+        }
+        lease(&mut ledger, &journal);
+        let before = fs::metadata(&path).unwrap().len();
+        journal.compact();
+        assert!(fs::metadata(&path).unwrap().len() < before / 4, "from {before}");
+        lease(&mut ledger, &journal);
+        let found = read(&path).unwrap().unwrap();
+        assert_eq!((found.image.leases(), found.remembered.epoch), (2, 1));
+        assert!(!aside(&path).exists());
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_written_is_removed_rather_than_left_behind_the_times() {
+        let home = tempfile::tempdir().unwrap();
+        let mut ledger = ledger();
+        let (path, journal) = begun(home.path(), &ledger);
+        *lock(&journal.file) = Some(File::open(&path).unwrap()); // open for reading alone: every write fails
+        lease(&mut ledger, &journal);
+        assert!(lock(&journal.file).is_none() && !path.exists());
+        lease(&mut ledger, &journal);
+    }
+}
