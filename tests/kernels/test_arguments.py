@@ -9,7 +9,17 @@ import pytest
 import torch
 from hisparse_svc import InvalidInput
 from hisparse_svc.engine import MLA_FP8, HostPool, HotCache, RowFormat, swap_in
-from hisparse_svc.kernels import Geometry, HostRows, append, backup, backup_pages, check_ids, gather, resolve
+from hisparse_svc.kernels import (
+    Geometry,
+    HostRows,
+    append,
+    backup,
+    backup_pages,
+    check_ids,
+    gather,
+    gather_blocks,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -184,3 +194,8 @@ def test_row_formats_refuse_what_kernels_cannot_move() -> None:
     assert MLA_FP8.aligned(64).stride_bytes == 704
     assert MLA_FP8.aligned(128).stride_bytes == 768
     assert MLA_FP8.stride_bytes == 656
+
+
+def test_the_grid_follows_the_rows_expected() -> None:
+    assert {gather_blocks(rows) for rows in (0, 1, 13_056)} == {8}
+    assert {gather_blocks(rows) for rows in (26_240, 1_000_000)} == {16}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import hisparse_svc
 import pytest
 import torch
@@ -60,6 +62,7 @@ def test_a_gpu_allocates_what_was_planned() -> None:
         context_tokens=hisparse_svc.load_model("glm-5.2").context_tokens,
     )
     groups = _groups("glm-5.2", plan.model.layers)
+    gc.collect()  # what earlier tests left must not go meanwhile
     before = torch.cuda.memory_allocated()
     row = RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes)
     cache = HotCache(geometry, groups, row, "cuda:0", pool_rows=plan.device_tokens)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-LINES = (("swap_in", "resolve and gather", "-o"), ("plain", "best ordered gather", "--s"), ("memcpy", "memcpy", ":^"))
+STYLES = {"swap_in": "-o", "plain": "--"}
+TITLE = "one layer's swap-in (solid), the best ordered gather of the same rows (dashed), memcpy (dotted)"
 
 
 def draw(document: dict[str, Any], folder: Path) -> list[Path]:
@@ -27,7 +28,7 @@ def draw(document: dict[str, Any], folder: Path) -> list[Path]:
             rows = [row for row in document["swap_in"] if (row["row_bytes"], row["requests"]) == (row_bytes, requests)]
             _one(axes, rows)
             axes.set_title(f"{requests} requests, rows of {row_bytes} B")
-        figure.suptitle(f"{document['gpu']}, {document['date'][:10]}: one layer's swap-in", fontsize="medium")
+        figure.suptitle(f"{document['gpu']}, {document['date'][:10]}: {TITLE}", fontsize="medium")
         path = folder / f"swap_in_{row_bytes}.png"
         figure.savefig(path)
         drawn.append(path)
@@ -36,16 +37,21 @@ def draw(document: dict[str, Any], folder: Path) -> list[Path]:
 
 def _one(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
     for index, (layout, of_layout) in enumerate(_by_layout(rows)):
-        for key, name, style in LINES if index == 0 else LINES[:1]:
-            points = [(row["misses"], row[key]["us"]) for row in of_layout if key in row]
-            if points:
-                label = f"{name}, pages {layout}" if key == "swap_in" else name
-                axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
+        for key, style in STYLES.items():
+            label = f"pages {layout}" if key == "swap_in" else None
+            axes.plot(*_points(of_layout, key), style, color=f"C{index}", label=label, markersize=4)
+        if index == 0:
+            axes.plot(*_points(of_layout, "memcpy"), ":", color="black")
     axes.set_xlabel("misses of each request")
     axes.set_ylabel("µs")
     axes.set_ylim(bottom=0)
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
+
+
+def _points(rows: Sequence[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
+    measured = [row for row in rows if key in row]
+    return [row["misses"] for row in measured], [row[key]["us"] for row in measured]
 
 
 def _by_layout(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

@@ -86,7 +86,7 @@ def back_up(
     stream.wait_event(appended)
     with torch.cuda.stream(stream):
         copy()
-        done.record(stream)
         if signal is not None:
-            signal.record(stream)
+            signal.record(stream)  # in front of the edge back: a capture must join it
+        done.record(stream)
     return BackUp(done)

@@ -109,11 +109,11 @@ def swap_in(
     with torch.cuda.stream(stream):
         for part in parts:
             fetch(part)
+            if signal is not None and part is parts[-1]:
+                signal.record(stream)  # in front of the edge back: a capture must join it
             fetched = event()
             fetched.record(stream)
             ready.append(fetched)
-        if signal is not None:
-            signal.record(stream)
     return SwapIn(plan.rows, plan.counts, tuple(ready))
 
 

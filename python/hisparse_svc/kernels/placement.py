@@ -2,7 +2,7 @@
 
 ::
 
-    rows of one gather      2,048      10,000 ────────────────►
+    rows of one gather      2,048      20,000 ────────────────►
     order                as listed │ by host address
     blocks                     8, one cluster  │  16, two         a block holds one SM
     rows in flight                   128                          one per warp
@@ -35,7 +35,7 @@ GATHER_BINS = 2048
 ORDER_FROM_ROWS = 2048
 """Fewer rows are copied as listed: ordering them takes longer than it saves."""
 
-_MANY_ROWS = 10_000
+_MANY_ROWS = 20_000
 _BLOCKS_FOR_MANY = 16
 _BLOCKS = 8
 _THREADS_IN_ALL = 4096
