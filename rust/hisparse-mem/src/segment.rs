@@ -98,7 +98,8 @@ impl SegmentError {
                 "make the state directory's volume larger (sizeLimit, or mount -o remount,size=…), or ask for less"
             }
             (Step::Populate, _, _) => {
-                "ask for a smaller pool, or free memory on this machine; `doctor` shows its limits"
+                "raise the memory limit of the container or its control group, free memory on this machine, or ask for a \
+                 smaller pool; `doctor` shows its limits"
             }
             (Step::Lock, _, _) => LOCK_REMEDY,
             (Step::Place, _, _) => "name a memory node that `doctor` lists as allowed",
