@@ -72,6 +72,22 @@ def test_a_tenant_in_use_is_not_run_under(ledger_only: Served) -> None:
         assert not held.release().already_released
 
 
+def test_a_service_that_dies_is_told_once_with_the_case_it_died_in(serve: Callable[..., Served]) -> None:
+    served = serve()
+
+    def kill(result: conformance.Result) -> None:
+        if result.name == "commit.a_ttl_is_kept_to":
+            served.process.kill()
+            served.process.wait()
+
+    report = conformance.run(served.target, only=["commit.*", "extend.*"], told=kill)
+    outcomes = [result.outcome for result in report.results]
+    assert (outcomes.count("failed"), outcomes.count("skipped")) == (1, 0)
+    assert {each.message for each in report.results if each.outcome == "error"} == {
+        "the service went away in commit.a_ttl_has_its_bounds"
+    }
+
+
 def test_the_command_reports_as_json_and_junit(ledger_only: Served, tmp_path: Path) -> None:
     files = ("--out", str(tmp_path / "r.json"), "--junit", str(tmp_path / "r.xml"))
     told = run("conformance", ledger_only.target, "--only", "release.*", *files, "--json")

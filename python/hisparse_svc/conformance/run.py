@@ -81,8 +81,14 @@ def run(
         if server.info is not None:
             report.version, report.model, report.backing = server.info.version, server.info.model, server.info.backing
         begun = time.monotonic()
+        lost_in = ""
         for each in cases:
-            report.results.append(_shown(each, server))
+            if lost_in:
+                message = f"the service went away in {lost_in}"
+                report.results.append(Result(each.name, each.rule, each.text, "error", 0.0, message))
+            else:
+                report.results.append(_shown(each, server))
+                lost_in = each.name if report.results[-1].outcome == "failed" and _gone(server) else ""
             if told is not None:
                 told(report.results[-1])
         report.seconds = round(time.monotonic() - begun, 3)
@@ -102,6 +108,14 @@ def _channel(where: Target, tls: Tls | None) -> grpc.Channel:
     if tls is None:
         return grpc.insecure_channel(where.address, options(where))
     return grpc.secure_channel(where.address, tls.credentials(), options(where))
+
+
+def _gone(server: Server) -> bool:
+    try:
+        server.wire.call("GetCapacity")
+    except Refused as refused:
+        return refused.code is grpc.StatusCode.UNAVAILABLE and not refused.reason
+    return False
 
 
 def _shown(case: Case, server: Server) -> Result:

@@ -48,6 +48,21 @@ def the_node_itself_is_the_plan_it_runs(server: Server) -> None:
     equal(plan.logical_tokens // plan.page_tokens, server.amounts("total")["host_pages"], "pages of the plan")
 
 
+@case("planner", needs=["idle"])
+def an_empty_node_fits_what_its_plan_says(server: Server) -> None:
+    """As many requests of each context as the plan's concurrency, or as there are seats and slots."""
+    try:
+        rows = server.call("GetBudget").concurrency
+    except Refused as refused:
+        equal(refused.code, Code.INVALID_ARGUMENT, "code of a node without a plan")
+        raise Skipped("the node was not started from a plan") from None
+    total = server.amounts("total")
+    most = min(total["seats"], total["request_slots"])
+    fits = server.capacity(*(row.context for row in rows)).fits
+    planned = {row.context: min(row.hisparse, most) for row in rows}
+    equal({fit.tokens: fit.count for fit in fits}, planned, "requests that fit, by context")
+
+
 @case("planner")
 def the_node_itself_takes_no_other_field(server: Server) -> None:
     """Fields without a model contradict each other."""
