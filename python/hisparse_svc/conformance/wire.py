@@ -20,7 +20,7 @@ from hisparse_svc.conformance import standard
 from hisparse_svc.rpc.status import DETAILS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -134,12 +134,20 @@ class Wire:
         """
         return self.begin(name, request, timeout_s=timeout_s, **fields).result()
 
-    def begin(self, name: str, request: Any = None, *, timeout_s: float = TIMEOUT_S, **fields: Any) -> Coming:
+    def begin(
+        self,
+        name: str,
+        request: Any = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        headers: Sequence[tuple[str, str]] = (),
+        **fields: Any,
+    ) -> Coming:
         """Send a call without waiting for its answer."""
         method = METHODS[name]
         sent = request if isinstance(request, bytes) else (request or method.request(**fields)).SerializeToString()
         stub = self.channel.unary_unary(method.path, _same, method.answer.FromString)
-        return Coming(name, stub.future(sent, timeout=timeout_s))
+        return Coming(name, stub.future(sent, timeout=timeout_s, metadata=tuple(headers)))
 
     def stream(self, name: str, *, timeout_s: float = TIMEOUT_S, **fields: Any) -> Stream:
         """Make a call with many answers."""
@@ -175,6 +183,10 @@ class Coming:
             return self._future.result()
         except grpc.RpcError as failure:
             raise Refused(self._name, failure) from None
+
+    def header(self, name: str) -> str:
+        """Give a header of the answer; empty where there is none."""
+        return next((value for key, value in self._future.initial_metadata() or () if key == name), "")
 
     def done(self) -> bool:
         """Say whether it has ended."""

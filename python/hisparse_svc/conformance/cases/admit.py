@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
 from hisparse_svc._proto import types_pb2
-from hisparse_svc.conformance.case import case, check, equal
-from hisparse_svc.conformance.server import Code
+from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.server import OVERWRITTEN, Code
 
 if TYPE_CHECKING:
     from hisparse_svc.conformance.server import Server
@@ -206,6 +207,23 @@ def the_name_of_an_ended_lease_is_free(server: Server) -> None:
     time.sleep(0.1)
     second = server.admit(request_id="late")
     check(second.lease.id != first.id and not second.repeated_request, "an ended lease was given again")
+
+
+@case("fresh", needs=["idle"])
+def a_load_report_rides_on_the_answer(server: Server) -> None:
+    """ORCA, for balancers that ask: use of the host pages, and of the fullest pool, as of this decision."""
+    asked = server.asked(pages=3, wait=OVERWRITTEN)
+    coming = server.begin("Admit", headers=[("endpoint-load-metrics-format", "JSON")], **asked)
+    answer, report = coming.result(), coming.header("endpoint-load-metrics")
+    server.release(answer.lease)
+    if not report:
+        raise Skipped("the service sends no load reports")
+    check(report.startswith("JSON "), f"a report in JSON was asked for: {report[:80]}")
+    told = json.loads(report.removeprefix("JSON "))
+    free, total = (server.amounts(part, answer.capacity) for part in ("free", "total"))
+    used = {pool: 1 - free[pool] / total[pool] for pool in total}
+    for name, wanted in (("mem_utilization", used["host_pages"]), ("application_utilization", max(used.values()))):
+        check(abs(told[name] - wanted) < 1e-9, f"{name} is {told[name]}, and the pools are used to {used}")
 
 
 @case("epoch")

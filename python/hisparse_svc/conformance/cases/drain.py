@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from hisparse_svc.conformance.case import Skipped, case, check, equal
@@ -60,6 +61,22 @@ def draining_twice_is_draining(server: Server) -> None:
         check(answer.capacity.draining, "the answer's capacity must be draining")
         check(not server.call("Drain", resume=True).capacity.draining, "draining after a resume")
         server.lease()
+
+
+@case("deadline", needs=[*NEEDS, "idle"])
+def it_can_wait_until_nothing_is_held(server: Server) -> None:
+    """With `wait` it answers when the last lease is gone, or after so long with what still is."""
+    lease = server.lease()
+    with draining(server):
+        begun = time.monotonic()
+        held = server.call("Drain", wait={"nanos": 300_000_000})
+        equal((held.leases, held.empty), (1, False), "leases and empty while something is held")
+        check(time.monotonic() - begun >= 0.28, "it did not wait for its time")
+        coming = server.begin("Drain", wait={"seconds": 8})
+        time.sleep(0.1)
+        check(not coming.done(), "it answered while something was held")
+        server.release(lease)
+        check(coming.result().empty, "empty must be set when nothing is held any more")
 
 
 @case("standard", needs=NEEDS)

@@ -123,6 +123,16 @@ def too_many_lengths_are_refused(server: Server) -> None:
 
 
 @case("isolation")
+def a_tenants_view_says_what_it_holds(server: Server) -> None:
+    """Its leases' pages, seats and slots, and none of another's."""
+    server.lease(pages=3)
+    server.lease(pages=2)
+    server.foreign_lease(pages=1)
+    used = {quota.pool: quota.used for quota in server.capacity(tenant=server.tenant).quotas}
+    equal((used.get("host_pages"), used.get("seats"), used.get("request_slots")), (5, 2, 2), f"used in {used}")
+
+
+@case("isolation")
 def a_tenants_view_is_never_larger_than_the_nodes(server: Server) -> None:
     """What a tenant would get is at most what there is."""
     node, mine = server.capacity(4096), server.capacity(4096, tenant=server.tenant)

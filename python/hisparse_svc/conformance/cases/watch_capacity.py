@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hisparse_svc.conformance.server import Server
     from hisparse_svc.conformance.wire import Stream
 
+WATCH_S = 5.0
+"""Longest that a case watches: a message that never comes ends it."""
 TOLD_WITHIN_S = 2.0
 """Longest that a change may take to a watcher over a network before it counts as lost; on one machine it is 50 ms."""
 MOST_HZ = 20
@@ -25,7 +27,7 @@ MOST_HZ = 20
 @contextlib.contextmanager
 def watching(server: Server, **fields: Any) -> Iterator[tuple[Stream, Any]]:
     """A watch that has had its snapshot and its sync marker; gives the stream and the snapshot's message."""
-    with server.watch(**fields) as told:
+    with server.watch(timeout_s=WATCH_S, **fields) as told:
         first = next(told)
         kept_by_answer(first)
         equal(first.WhichOneof("event"), "snapshot", "first message")
@@ -127,7 +129,7 @@ def a_watch_goes_on_from_its_token(server: Server) -> None:
         raise Skipped("the service gives no resume tokens")
     server.lease()
     newest = server.capacity().sequence
-    with server.watch(resume_token=token) as told:
+    with server.watch(timeout_s=WATCH_S, resume_token=token) as told:
         events, last = [], 0
         while "sync" not in events:
             message = next(told)
@@ -141,7 +143,7 @@ def a_watch_goes_on_from_its_token(server: Server) -> None:
 def a_token_of_nobody_is_never_gone_on_from(server: Server) -> None:
     """A token that the service did not give leads to a whole snapshot, or is malformed."""
     try:
-        with server.watch(resume_token=b"no token of yours") as told:
+        with server.watch(timeout_s=WATCH_S, resume_token=b"no token of yours") as told:
             events = []
             while "sync" not in events:
                 events.append(next(told).WhichOneof("event"))
@@ -154,7 +156,7 @@ def a_token_of_nobody_is_never_gone_on_from(server: Server) -> None:
 def a_watch_of_a_length_of_nothing_is_refused(server: Server) -> None:
     """A watch's lengths have the rules of GetCapacity's."""
     try:
-        with server.watch(lengths=[0]) as told:
+        with server.watch(timeout_s=WATCH_S, lengths=[0]) as told:
             next(told)
     except Refused as refused:
         equal(refused.code, Code.INVALID_ARGUMENT, "code for a length of 0")
