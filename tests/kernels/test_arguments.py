@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from hisparse_svc import InvalidInput
-from hisparse_svc.engine import MLA_FP8, HostPool, HotCache, RowFormat, swap_in
+from hisparse_svc.engine import MLA_FP8, HostPool, HotCache, RowFormat, partition_stream, swap_in
 from hisparse_svc.kernels import (
+    DeviceUnavailable,
     Geometry,
     HostRows,
     append,
@@ -194,6 +195,17 @@ def test_row_formats_refuse_what_kernels_cannot_move() -> None:
     assert MLA_FP8.aligned(64).stride_bytes == 704
     assert MLA_FP8.aligned(128).stride_bytes == 768
     assert MLA_FP8.stride_bytes == 656
+
+
+def test_a_partition_of_no_whole_cluster_is_refused() -> None:
+    assert _fields(lambda: partition_stream(4)) == ["sms"]
+    assert _fields(lambda: partition_stream(12)) == ["sms"]
+
+
+def test_a_partition_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(DeviceUnavailable, match="no CUDA device"):
+        partition_stream(16)
 
 
 def test_the_grid_follows_the_rows_expected() -> None:

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 import torch
-from hisparse_svc.engine import MLA_FP8, HostRows, HotCache, SwapIn, back_up, partition_stream, swap_in
+from hisparse_svc.engine import MLA_FP8, HostPool, HostRows, HotCache, SwapIn, back_up, partition_stream, swap_in
 from hisparse_svc.kernels import (
     GATHER_BLOCKS,
     DeviceUnavailable,
@@ -219,6 +219,48 @@ def test_a_gather_copies_every_row_once_in_whatever_order(blocks: int, layers: i
         cpu_plan = StepPlan(*(getattr(plan, field.name).cpu() for field in fields(plan)))
         reference.gather(geometry, host, expected, cpu_state, cpu_plan)
         assert torch.equal(hot.cpu(), expected), (largest, order_from)
+
+
+def test_the_largest_batch_is_gathered_in_order() -> None:
+    """1,024 requests: more than a block has threads."""
+    seats = 1024
+    geometry = Geometry(seats=seats, hot_rows=64, top_k=16, context_tokens=256)
+    host = HostRows.allocate(seats * 4, 1, 656, pinned=True)
+    host.view[:] = torch.randint(0, 256, host.view.shape, dtype=torch.uint8)
+    cache = HotCache(geometry, [1], MLA_FP8, "cuda")
+    pages = torch.randperm(seats * 4, dtype=torch.int32).view(seats, 4)
+    cache.state.page_map[:] = pages
+    cache.state.lengths[:], cache.state.newest_from[:] = 256, 256
+    cache.plan.seats[:] = torch.randperm(seats, dtype=torch.int32)
+    cache.plan.seats[[0, 511, 512, 1023]] = -1
+    tokens = torch.stack([torch.randperm(200)[:16] for _ in range(seats)])
+    cache.plan.picks[:, 0] = tokens.cuda()
+    done = swap_in(cache, 0, host)
+    done.wait()
+    seat = cache.plan.seats.cpu().long()
+    used = seat >= 0
+    found = cache.rows[0][0][done.rows[:, 0].cpu()[used].long().cuda()].cpu()
+    expected = host.view[pages[seat[used][:, None], tokens[used] // 64].long(), tokens[used] % 64, 0]
+    assert int(done.counts.sum()) == 16 * (seats - 4)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_prefill_on_a_gpu_fills_a_lease(layers: int) -> None:
+    with HostPool.embedded(host_pool="256MiB") as pool, pool.client.admit(150) as held:
+        pool.register()
+        group = next(group for group in pool.groups() if len(group) > layers)
+        rows = torch.randint(0, 256, (layers, 100, 656), dtype=torch.uint8, device="cuda")
+        with pool.import_pages(held.lease) as pages:
+            pages.write(group[1] if layers == 1 else group[0], rows, first_token=30)
+        numbers = [
+            page for run in held.lease.extents for page in range(run.first_page, run.first_page + run.page_count)
+        ]
+        for index in range(layers):
+            stored = torch.from_numpy(pool.array(group[1] if layers == 1 else group[index])[numbers].reshape(-1, 656))
+            assert torch.equal(stored[30:130], rows[index].cpu())
+            assert not stored[:30].any()
+            assert not stored[130:].any()
 
 
 def test_an_event_made_for_it_survives_capture() -> None:
