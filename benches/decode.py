@@ -24,7 +24,7 @@ from gpu import Timer, note
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.cuda import decode
 from hisparse_svc.kernels.cuda.compile import compile_cubin
-from hisparse_svc.kernels.cuda.decode_shapes import SPLITS, BlockShape, block_shapes, choose
+from hisparse_svc.kernels.cuda.decode_shapes import BlockShape, block_shapes, choose
 from hisparse_svc.kernels.decode.call import DecodeCall, make_call
 from hisparse_svc.kernels.decode.rows import BF16_ROWS, FP8_ROWS, StoredRow
 
@@ -140,7 +140,7 @@ def compile_one(work: tuple[BlockShape, int]) -> None:
 def compile_all() -> None:
     """Compile what may be used, on all cores."""
     shapes = block_shapes("fp8") + block_shapes("bf16")
-    work = [(shape, splits) for shape in shapes for splits in SPLITS]
+    work = [(shape, splits) for shape in shapes for splits in shape.splits]
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
         list(pool.map(compile_one, work))
     note(len(work), "kernels compiled")
@@ -177,7 +177,7 @@ def swept(timer: Timer, scene: Scene, calls: list[DecodeCall], kind: str, heads:
     for shape in block_shapes(kind):
         if shape.heads >= 2 * max(heads, 8):
             continue
-        for splits in SPLITS:
+        for splits in shape.splits:
             grid = scene.batch * shape.blocks(heads, splits)
             if grid <= MOST_BLOCKS or (splits == 1 and shape.heads * 4 > heads):
                 found[f"{shape.heads}/{splits}"] = own(timer, scene, calls, splits, shape)["us"]

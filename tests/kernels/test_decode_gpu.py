@@ -9,7 +9,7 @@ import torch
 from hisparse_svc import InvalidInput
 from hisparse_svc.kernels import DeviceUnavailable, merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.cuda import decode
-from hisparse_svc.kernels.cuda.decode_shapes import SPLITS, block_shapes
+from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
 from hisparse_svc.kernels.decode.call import make_call
 
 from tests.kernels.decode_cases import SCALE, Case, edge_cases, make
@@ -91,7 +91,7 @@ def test_every_block_at_every_split(kind: str) -> None:
     for shape in block_shapes(kind):
         case = make(kind, shape.heads, batch=3, top_k=600, rows=1000, seed=shape.heads).poisoned()
         call = make_call(**case.to("cuda").arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
-        for splits in SPLITS:
+        for splits in shape.splits:
             decode.sparse_mla_decode(call, shape=shape, splits=splits)
             found = (call.out.cpu(), call.lse.cpu())
             _compare(found, case, f"{shape.source} {kind} {shape.heads} heads, {splits} splits")
@@ -112,7 +112,7 @@ def test_the_models_top_k_at_several_batches(kind: str, batch: int) -> None:
 def test_no_kernel_spills() -> None:
     for kind in KINDS:
         for shape in block_shapes(kind):
-            for splits in (1, 16):
+            for splits in (shape.splits[0], shape.splits[-1]):
                 assert decode.decode_kernel(0, shape, splits).local_bytes == 0, (shape, splits)
 
 

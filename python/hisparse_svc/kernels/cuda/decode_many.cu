@@ -15,7 +15,7 @@
 // part by 2^-e, and the logit by 2^e in fp32; a V row by f16(scale / n), where n is a power of two per scale group that
 // follows the largest scale. Both round by 2^-11 and no more.
 //
-// Blocks of a cluster exchange tops and sums first, then normalised outputs in f16 through distributed shared memory;
+// Blocks of a cluster exchange tops and sums first, then normalised outputs in halves through distributed shared memory;
 // each finishes a SPLITS-th of the output, in a fixed order, so results repeat bit by bit.
 #include "decode.cuh"
 #include "wgmma.cuh"
@@ -151,6 +151,13 @@ __device__ __forceinline__ void load_query(const Call& call, const Share& share,
     store_u32x4(row + (((first + 1) ^ swizzle) << 4), out[4], out[5], out[6], out[7]);
   }
   products_see_stores();
+}
+
+// Halves of the products: f16 against FP8 rows, whose numbers are relative to normalisers; bf16 against BF16 rows, which
+// may be of any size.
+__device__ __forceinline__ u32 pack_half(float x, float y) { return FP8 ? pack_f16(x, y) : pack_bf16(x, y); }
+__device__ __forceinline__ float2 unpack_half(u32 pair) {
+  return FP8 ? unpack_f16(pair) : make_float2(low_bf16(pair), high_bf16(pair));
 }
 
 typedef float Logits[4 * COLUMNS8];                          // of column j: (row g, head 2 t), (g, 2 t + 1), (g + 8, ..) twice
@@ -394,9 +401,8 @@ __device__ __forceinline__ void score(const Call& call, const Share& share, u32 
       for (int z = 0; z < 8; z++) p[z] = exp2_fast(x[4 * j + z]);
       total[2 * j] += p[0] + p[2], total[2 * j + 1] += p[1] + p[3];
       total[2 * j + 2] += p[4] + p[6], total[2 * j + 3] += p[5] + p[7];
-      const auto pack = [](float low, float high) { return FP8 ? pack_f16(low, high) : pack_bf16(low, high); };
-      store_matrices(weights + (((j + lane / 16) ^ swizzle) << 4), pack(p[0], p[1]), pack(p[2], p[3]), pack(p[4], p[5]),
-                     pack(p[6], p[7]));
+      store_matrices(weights + (((j + lane / 16) ^ swizzle) << 4), pack_half(p[0], p[1]), pack_half(p[2], p[3]),
+                     pack_half(p[4], p[5]), pack_half(p[6], p[7]));
     }
     products_see_stores();
     __syncwarp();
@@ -578,9 +584,9 @@ __device__ __forceinline__ void value(const Call& call, const Share& share, u32 
         const float* v = &o[a][4 * j];
         const int pair = a * (COLUMNS8 / 2) + j / 2, owner = pair / PAIRS_PER_BLOCK, at = pair % PAIRS_PER_BLOCK;
         store_far_u32x4(in_block(shared + ((rank * PAIRS_PER_BLOCK + at) * 2 * GROUP + thread) * 16, owner),
-                        pack_f16(v[0] * first.x * m, v[2] * first.x * m), pack_f16(v[1] * first.y * m, v[3] * first.y * m),
-                        pack_f16(v[4] * second.x * m, v[6] * second.x * m),
-                        pack_f16(v[5] * second.y * m, v[7] * second.y * m));
+                        pack_half(v[0] * first.x * m, v[2] * first.x * m), pack_half(v[1] * first.y * m, v[3] * first.y * m),
+                        pack_half(v[4] * second.x * m, v[6] * second.x * m),
+                        pack_half(v[5] * second.y * m, v[7] * second.y * m));
       }
     }
     all_meet();
@@ -596,7 +602,7 @@ __device__ __forceinline__ void value(const Call& call, const Share& share, u32 
         const float part4[4] = {parts.x, parts.y, parts.z, parts.w};
 #pragma unroll
         for (int z = 0; z < 4; z++) {
-          const float2 v = unpack_f16(__float_as_uint(part4[z]));
+          const float2 v = unpack_half(__float_as_uint(part4[z]));
           sum[z].x += v.x, sum[z].y += v.y;
         }
       }
@@ -647,7 +653,7 @@ decode_many(const bf16* q, const u8* rows, const int* picks, const int* counts, 
     if constexpr (SPLITS > 1) all_meet();
   } else if (warpgroup < SCORERS) {
     if (SCORE_REGISTERS < ENTRY_REGISTERS) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(SCORE_REGISTERS));
-    score(call, share, shared, warpgroup, thread % GROUP);
+    score(call, share, shared, SCORERS == 1 ? 0 : warpgroup, thread % GROUP);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(VALUE_REGISTERS));
     value(call, share, shared, thread - SCORERS * GROUP);

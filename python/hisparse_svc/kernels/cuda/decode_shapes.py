@@ -34,6 +34,7 @@ class BlockShape:
         heads: Heads of a block.
         constants: What is defined for it beside `SPLITS`, `HEADS` and `ROW_BYTES`.
         threads: Threads of a block.
+        splits: Splits that its shared memory has room for.
     """
 
     source: str
@@ -41,6 +42,7 @@ class BlockShape:
     heads: int
     constants: tuple[tuple[str, int], ...]
     threads: int
+    splits: tuple[int, ...] = SPLITS
 
     def blocks(self, heads: int, splits: int) -> int:
         """Blocks of one query of so many heads."""
@@ -77,6 +79,11 @@ def _many(rows: str, heads: int, *, units: int, scorers: int) -> BlockShape:
     return BlockShape("decode_many.cu", rows, heads, constants, (scorers + 3) * 4 * _WARP)
 
 
+def _wide(rows: str) -> BlockShape:
+    registers = (("CONSUMER_REGISTERS", 216), ("PRODUCER_REGISTERS", 72))  # 2 × 216 + 72 of 3 × 168
+    return BlockShape("decode_wide.cu", rows, 64, registers, 384, tuple(splits for splits in SPLITS if splits <= 4))
+
+
 _SHAPES = {
     (shape.rows, shape.heads): shape
     for shape in (
@@ -87,8 +94,9 @@ _SHAPES = {
         # Rows of 1152 bytes: four tiles are what shared memory holds.
         _few("bf16", 8, stages=4, groups=2),
         _few("bf16", 16, stages=4, groups=2),
-        # 64 heads a block would leave room for three units, and a tile is two.
         _many("bf16", 32, units=4, scorers=1),
+        # 64 heads of the above would leave room for three units, and a tile is two.
+        _wide("bf16"),
     )
 }
 
@@ -121,4 +129,4 @@ def choose(rows: str, heads: int, queries: int, sms: int) -> tuple[BlockShape, i
         waves = -(-queries * shape.blocks(heads, splits) // sms)
         return waves * (1 / splits + _FIXED_SHARE)
 
-    return shape, min((splits for splits in SPLITS if splits <= sms), key=cost)
+    return shape, min((splits for splits in shape.splits if splits <= sms), key=cost)
