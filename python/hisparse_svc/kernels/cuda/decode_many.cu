@@ -30,6 +30,9 @@ static_assert(THREADS == CONSUMERS + GROUP, "scorers, values, producers");
 constexpr int ENTRY_REGISTERS = 65536 / THREADS / 8 * 8;     // of a thread, before warpgroups trade them
 constexpr float QUERY_FACTOR = FP8 ? 1.f / 16 : 1.f;         // bf16 queries into f16's range
 constexpr float NO_TOP = -1e30f;                             // finite, so that differences are never NaN
+// Whether the values may start on a tile at once. With more than two tiles in the ring they wait until the products of the
+// next scores no longer compete; with two, rows must be free soon, or the next tile is late (57 us became 100).
+constexpr bool VALUES_AT_ONCE = SCORERS == 2 || UNITS == 4;
 constexpr float MOVE = 8.f;                                  // tops are looked at again when a logit exceeds one by this
 
 constexpr int QUERY_BLOCK = HEADS * 128;                     // 64 numbers of all heads
@@ -345,7 +348,7 @@ __device__ __forceinline__ void score(const Call& call, const Share& share, u32 
     const u32 mask = shared + MASKS + (slot * UNIT + w * 16 + g) * 4;
     const float mask0 = load_f32(mask), mask1 = load_f32(mask + 8 * 4);
     products_wait<0>();
-    if (SCORERS == 1 && i > 0 && lane == 0) barrier_arrive(shared + WEIGHTS_FULL + 8 * (buffer ^ 1));
+    if (!VALUES_AT_ONCE && i > 0 && lane == 0) barrier_arrive(shared + WEIGHTS_FULL + 8 * (buffer ^ 1));
     if (SCORERS == 2 && i > 0) {
       barrier_wait(shared + TOPS_DONE + 8 * (buffer ^ 1), ((i - 1) / 2) & 1);
       follow(i - 1);
@@ -406,7 +409,7 @@ __device__ __forceinline__ void score(const Call& call, const Share& share, u32 
     }
     products_see_stores();
     __syncwarp();
-    if ((SCORERS == 2 || i == tiles - 1) && lane == 0) barrier_arrive(shared + WEIGHTS_FULL + 8 * buffer);
+    if ((VALUES_AT_ONCE || i == tiles - 1) && lane == 0) barrier_arrive(shared + WEIGHTS_FULL + 8 * buffer);
     slot += 2 * SCORERS;
     if (slot >= UNITS) slot -= UNITS, parity ^= 1;
   }

@@ -4,15 +4,18 @@
 
 // Shared memory that holds b. Rows of 128 or 64 bytes, swizzled: 16-byte piece c of row r lies at piece c ^ (r % 8), or
 // c ^ (r / 2 % 4). Eight rows follow each other at eight times their bytes.
+//
+// In a cluster a shared address has the block's rank above bit 24, where a descriptor has something else.
+__device__ __forceinline__ u64 start_of(u32 at) { return (at & 0x3FFFF) >> 4; }
 constexpr u64 SWIZZLE_128 = 1ull << 62, SWIZZLE_64 = 2ull << 62;
 __device__ __forceinline__ u64 b_of_rows(u32 at) {           // k runs along a row of 128 bytes
-  return SWIZZLE_128 | (u64)(1024 >> 4) << 32 | 1ull << 16 | at >> 4;
+  return SWIZZLE_128 | (u64)(1024 >> 4) << 32 | 1ull << 16 | start_of(at);
 }
 template <int ROW_WIDTH>
 __device__ __forceinline__ u64 b_of_columns(u32 at) {        // k runs over rows, of ROW_WIDTH bytes
   static_assert(ROW_WIDTH == 128 || ROW_WIDTH == 64, "one swizzle wide");
   constexpr u64 eight_rows = 8 * ROW_WIDTH >> 4;
-  return (ROW_WIDTH == 128 ? SWIZZLE_128 : SWIZZLE_64) | eight_rows << 32 | eight_rows << 16 | at >> 4;
+  return (ROW_WIDTH == 128 ? SWIZZLE_128 : SWIZZLE_64) | eight_rows << 32 | eight_rows << 16 | start_of(at);
 }
 
 __device__ __forceinline__ void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -88,7 +91,7 @@ __device__ __forceinline__ void multiply_shared_async(float (&d)[32], u64 a, u64
 }
 // d (64 x 256) += a b in bf16, a in registers, b by columns: 64 of them in rows of 128 bytes, the next 64 `block` bytes on.
 __device__ __forceinline__ u64 b_of_wide_columns(u32 at, int block) {
-  return SWIZZLE_128 | (u64)(1024 >> 4) << 32 | (u64)(block >> 4) << 16 | at >> 4;
+  return SWIZZLE_128 | (u64)(1024 >> 4) << 32 | (u64)(block >> 4) << 16 | start_of(at);
 }
 __device__ __forceinline__ void multiply_wide_async(float (&d)[128], const u32 (&a)[4], u64 b) {
   asm volatile(
