@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
+import threading
+import time
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as Xml
 
 import pytest
-from hisparse_svc import conformance
+from hisparse_svc import PoolBusy, conformance
 
 from tests.conftest import run
 
@@ -70,6 +74,29 @@ def test_a_tenant_in_use_is_not_run_under(ledger_only: Served) -> None:
         told = run("conformance", ledger_only.target, "--tenant", "team-a")
         assert (told.code, "--tenant" in told.err) == (2, True)
         assert not held.release().already_released
+
+
+def test_a_node_under_load_is_never_called_faulty(serve: Callable[..., Served]) -> None:
+    served = serve("--host-pool", "16GiB", "--kv-bytes", "20GiB")
+    over = threading.Event()
+
+    def others() -> None:
+        chance, client = random.Random(7), served.client()  # noqa: S311 - chance that replays
+        while not over.is_set():
+            with contextlib.suppress(PoolBusy), client.admit(chance.randint(1, 3_000), tenant="others") as held:
+                held.commit()
+                time.sleep(chance.random() * 0.02)
+            time.sleep(chance.random() * 0.1)
+
+    load = threading.Thread(target=others)
+    load.start()
+    try:
+        report = conformance.run(served.target, only=["admit*", "release.*", "commit.*", "get_capacity.*", "dump.*"])
+    finally:
+        over.set()
+        load.join()
+    assert report.failures() == {}
+    assert report.counts()["passed"] >= 50
 
 
 def test_a_service_that_dies_is_told_once_with_the_case_it_died_in(serve: Callable[..., Served]) -> None:

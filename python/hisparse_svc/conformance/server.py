@@ -33,6 +33,8 @@ MOST_LEASES = 4_096
 """Leases that a case takes at most to fill a node."""
 SETTLE_S = 5.0
 """Longest wait for a node to finish what it does by itself, such as overwriting pages."""
+WATCHED_S = 0.5
+"""How long a node is looked at to see whether others use it."""
 OVERWRITTEN = {"seconds": 5}
 """Wait of a request whose pages may have been another tenant's: they are overwritten before they are granted."""
 HELD = ("reserved", "committed", "quarantined")
@@ -88,6 +90,18 @@ class Server:
             if not any(pool.scrubbing for pool in pools) or time.monotonic() > end:
                 return True
             time.sleep(0.05)
+
+    def others_are_here(self) -> bool:
+        """Whether somebody else holds something, or does something while this run does nothing."""
+        try:
+            listed = self.wire.call("ListLeases", page_size=1000).leases
+        except Refused:
+            listed = []
+        if any(lease.tenant not in (self.tenant, self.other_tenant) for lease in listed):
+            return True
+        before = self.wire.call("GetCapacity").sequence
+        time.sleep(WATCHED_S)
+        return bool(self.wire.call("GetCapacity").sequence != before)
 
     def _may_dump(self) -> bool:
         try:
