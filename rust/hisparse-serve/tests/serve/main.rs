@@ -8,7 +8,7 @@ mod admission;
 mod bad_input;
 mod budget;
 mod health;
-mod killed_engines;
+mod killed;
 mod lifecycle;
 mod memory;
 mod overload;
