@@ -72,7 +72,7 @@ bench-gpu: ## Measure swap-in on this machine's GPU, with the pages as the alloc
 	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py
 
 FUZZ_SECONDS ?= 60
-fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, and operations on the ledger (nightly toolchain)
+fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, as messages of the attach socket and as a journal; operations on the ledger (nightly toolchain)
 	fuzz/run $(FUZZ_SECONDS)
 
 soak: build ## Half an hour of callers that come, go and are killed: memory and descriptors must stay flat
@@ -107,10 +107,10 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 1,000 killed engines, bad peers, 20 minutes of fuzzing, 100,000 re-granted pages; undefined behaviour in the memory crate (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 1,000 killed engines and services, bad peers, 40 minutes of fuzzing, 100,000 re-granted pages; undefined behaviour in the memory crate (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
-	HISPARSE_KILLS=1000 cargo test --quiet -p hisparse-serve --test serve a_killed_engine
+	HISPARSE_KILLS=1000 cargo test --quiet -p hisparse-serve --test serve a_killed
 	HISPARSE_BAD_PEERS=1 HISPARSE_REQUEST_IDS=1000000 cargo test --quiet --release -p hisparse-serve --test bad_peers
 	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	HISPARSE_REGRANTED_PAGES=100000 cargo test --quiet -p hisparse-serve --test serve zero_in_every_byte
