@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from gpu import HostRegion, Timer, note
+from hisparse_svc.bench.scene import TOP_K, Scene
 from hisparse_svc.engine import attend_hits_first
 from hisparse_svc.engine.swapping import SwapIn
 from hisparse_svc.kernels import SplitPicks, gather_blocks, sparse_mla_decode
-from swap_in_scene import TOP_K, Scene
 
 if TYPE_CHECKING:
     from torch import Tensor
