@@ -108,6 +108,7 @@ class Step:
             scale=SCALE,
             out=self.out,
             lse=self.lse,
+            side_stream=self.side,
             expected_misses=self.expected,
             plan=plan,
         )

@@ -56,7 +56,8 @@ def test_the_parts_of_a_plan_are_its_hits_and_its_misses_in_order(device: str) -
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("heads", [8, 64])
-def test_hits_first_is_attention_over_all_picks(device: str, heads: int) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["after", "beside"])
+def test_hits_first_is_attention_over_all_picks(device: str, heads: int, *, beside: bool) -> None:
     cache, host = _resolved(device)
     split, sink = SplitPicks.allocate(GEOMETRY, 4, device), torch.randn(heads, device=device)
     side = torch.cuda.Stream() if device != "cpu" else None
@@ -64,7 +65,10 @@ def test_hits_first_is_attention_over_all_picks(device: str, heads: int) -> None
         _pick(cache, first)
         q = torch.randn((4, 2, heads, 576), device=device).bfloat16()
         swap = swap_in(cache, 0, host, side_stream=side)
-        found, lse = attend_hits_first(cache, swap, split, q, cache.rows[0][0], scale=192**-0.5, sink=sink)
+        beside_stream = side if beside else None
+        found, lse = attend_hits_first(
+            cache, swap, split, q, cache.rows[0][0], scale=192**-0.5, sink=sink, side_stream=beside_stream
+        )
         swap.wait()
         expected, expected_lse = sparse_mla_decode(q, cache.rows[0][0], swap.rows, scale=192**-0.5, sink=sink)
         error = (found.double() - expected.double()).norm() / expected.double().norm()
@@ -103,7 +107,7 @@ def test_hits_first_in_a_graph_follows_new_picks() -> None:
 
     def step() -> None:
         swap = swap_in(cache, 0, host, side_stream=side)
-        attend_hits_first(cache, swap, split, q, cache.rows[0][0], scale=0.07, out=out)
+        attend_hits_first(cache, swap, split, q, cache.rows[0][0], scale=0.07, out=out, side_stream=side)
 
     _pick(cache, 100)
     step()

@@ -2,21 +2,24 @@
 
 ::
 
-    caller's stream   ── resolve ─┬─ split ── attention over hits ──┬── attention over misses ── merge ──►
-    side stream                   └── gather, a few SMs ────────────┘
-                                      the grid of the first attention leaves those SMs free
+    caller's stream   ── resolve ─┬─ split ── attention over hits ───────────────┬─ merge ──►
+                                  │    └──────────┐                              │
+    side stream                   └── gather ─────┴── attention over misses ─────┘
+                                      a few SMs: the first attention leaves them free
 
-Whether that is worth two launches more depends on the batch and the misses: capture both, and let `Variants` choose
+Whether that is worth the launches depends on the batch and the misses: capture both, and let `Variants` choose
 between them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hisparse_svc.kernels import gather_blocks, merge_lse, sparse_mla_decode, split_picks
+from hisparse_svc.kernels.decode.call import lse_type
+from hisparse_svc.kernels.decode.rows import LATENT_WIDTH
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +27,15 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.swapping import SwapIn
     from hisparse_svc.kernels import SplitPicks, StepPlan
+    from hisparse_svc.kernels.split import PickPart
 
 __all__ = ["attend_hits_first"]
+
+_FEW_MISSES = 64
+"""Misses of a request whose gather is shorter than attention."""
+
+_SHARE_OF_FEW = 4
+"""Attention to few misses takes one in so many SMs."""
 
 
 def attend_hits_first(
@@ -40,6 +50,7 @@ def attend_hits_first(
     out: Tensor | None = None,
     lse: Tensor | None = None,
     part: int = 0,
+    side_stream: Any = None,
     expected_misses: int = 0,
     plan: StepPlan | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -56,6 +67,8 @@ def attend_hits_first(
         out: Where to write the output.
         lse: Where to write the log of the sum of exponentials.
         part: Part of the swap-in that brings this layer's rows.
+        side_stream: Stream that the swap-in gathers on, to attend to the misses on as soon as they are there; the
+            current one, after the hits, where not given.
         expected_misses: As `swap_in` was told, so that as many SMs are left free as the gather takes.
         plan: The plan that was resolved, where it is not the cache's.
 
@@ -70,12 +83,38 @@ def attend_hits_first(
     batch = int(swap.rows.shape[0])
     split = split.first(batch)
     split_picks(cache.geometry, (plan or cache.plan).first(batch), split)
-    hits = sparse_mla_decode(
-        q, hot, split.hits.rows, counts=split.hits.counts, scale=scale, max_sms=_left_sms(q, expected_misses)
-    )
-    swap.wait(part)
-    misses = sparse_mla_decode(q, hot, split.misses.rows, counts=split.misses.counts, scale=scale)
-    return merge_lse([hits, misses], sink=sink, out=out, lse=lse)
+
+    # Allocated on the caller's stream, whichever stream fills them: that is where they are freed.
+    results = [_result(q), _result(q)]
+
+    def attend(rows: PickPart, max_sms: int, result: tuple[Tensor, Tensor]) -> None:
+        out, lse = result
+        sparse_mla_decode(q, hot, rows.rows, counts=rows.counts, scale=scale, out=out, lse=lse, max_sms=max_sms)
+
+    left = _left_sms(q, expected_misses)
+    if side_stream is None or not q.is_cuda:
+        attend(split.hits, left, results[0])
+        swap.wait(part)
+        attend(split.misses, 0, results[1])
+        return merge_lse(results, sink=sink, out=out, lse=lse)
+    event: Any = torch.cuda.Event  # untyped in torch
+    parted, attended = event(), event()
+    parted.record()
+    attend(split.hits, left, results[0])
+    side_stream.wait_event(parted)
+    with torch.cuda.stream(side_stream):
+        swap.wait(part)
+        # With few misses the gather is over while hits are attended to, and only what those leave is free.
+        few = expected_misses <= _FEW_MISSES * batch
+        attend(split.misses, left // _SHARE_OF_FEW if few else 0, results[1])
+        attended.record(side_stream)
+    torch.cuda.current_stream(q.device).wait_event(attended)
+    return merge_lse(results, sink=sink, out=out, lse=lse)
+
+
+def _result(q: Tensor) -> tuple[Tensor, Tensor]:
+    """Where attention to one part goes."""
+    return q.new_empty((*q.shape[:-1], LATENT_WIDTH)), torch.empty(q.shape[:-1], dtype=lse_type(q), device=q.device)
 
 
 def _left_sms(q: Tensor, expected_misses: int) -> int:

@@ -27,7 +27,16 @@ MIN_SM = 80
 """Oldest compute capability (major, then minor) that has the instructions used: warp-wide reductions."""
 
 _SOURCES = Path(__file__).parent
-_HEADERS = ("common.cuh", "words.cuh", "rows.cuh", "cluster.cuh", "hopper.cuh", "wgmma.cuh", "decode.cuh")
+_HEADERS = (
+    "common.cuh",
+    "words.cuh",
+    "rows.cuh",
+    "cluster.cuh",
+    "hopper.cuh",
+    "top_k_rounds.cuh",
+    "wgmma.cuh",
+    "decode.cuh",
+)
 _LARGEST_CARVEOUT = 100
 _PORTABLE_CLUSTER = 8
 

@@ -1,365 +1,172 @@
 // The top_k tokens of each query row by (score, then lower token), ascending by token. Exact, and the same every time.
 //
-//   a cluster of CLUSTER blocks a query row, each with a consecutive part of its tokens, kept in registers as
-//   unsigned keys that order as the scores do (0: no score)
-//   1  bounds      cut the tokens into at least TOP_K sets: the smallest of their maxima is at or below the cut
-//   2  histogram   of the keys between bound and maximum, linear in the key; the bin of the cut is the next range;
-//                  again until few keys are left in it (one round as a rule, three at most)
-//   3  the cut     the key that is left with need - 1 larger ones: everything above is picked, and of those equal to it
-//                  the first ones
-//   4  output      a scan over the picked, in order of the tokens
+//   a cluster of CLUSTER blocks a query row, each with a consecutive part of its tokens
+//   1  a guess      what of a sample over the whole row lies well below the cut; every block guesses the same
+//   2  candidates   tokens whose scores are above the guess, in order: half as many again as are wanted, as a rule
+//   3  block 0      takes the candidates of all blocks, finds the exact cut among them, and writes what is above
 //
-// Blocks of a cluster exchange bounds, histograms, keys and counts through each other's shared memory.
-#include "hopper.cuh"
+// Scores are read once, and what comes after has one in twenty of them to look at. Where the guess gives too few or too
+// many candidates (plateaus, scores in steps), the blocks find the cut of all keys together: top_k_rounds.cuh.
+#include "top_k_rounds.cuh"
 
-constexpr int QUADS = 8, VALUES = 4 * QUADS;                 // scores of one thread
-constexpr int CHUNK = THREADS * VALUES;                      // scores of one block at a time
-constexpr int WARPS = THREADS / WARP;
-constexpr int BIN_BITS = 11, BINS = 1 << BIN_BITS;
-constexpr int FEW = 256;                                     // keys that are ranked one against all
-constexpr int SETS = CLUSTER * THREADS;
-constexpr int SET_PARTS = SETS >= TOP_K ? 1 : (TOP_K + SETS - 1) / SETS;                   // sets of one thread
-constexpr bool BOUNDED = SET_PARTS <= 2;
-constexpr int SET_LANES = SETS >= 8 * TOP_K ? 8 : SETS >= 4 * TOP_K ? 4 : SETS >= 2 * TOP_K ? 2 : 1;
-static_assert(BINS == 2 * THREADS && WARPS == WARP, "a thread owns two bins, a lane a warp");
+constexpr int CANDIDATES = MOST / THREADS;                   // of one thread of block 0
+constexpr bool GUESSES = 2 * TOP_K <= MOST;
+constexpr int SAMPLE_QUADS = 4;                              // at most, of one thread
+constexpr float AIMED = 1.35f * TOP_K;                       // candidates to aim at, at least
+static_assert(CANDIDATES <= QUADS, "places hold a count for each warp and candidate");
 
-struct Bounds {
-  u32 bound, top, count, unused;
-};
-struct Shared {
-  u32 bins[2][BINS];                                         // two, so that peers may still read the last round's
-  Bounds bounds[CLUSTER];
-  u32 own_few[FEW], few[FEW];                                // keys left in this block, and in the cluster
-  uint2 counts[CLUSTER];                                     // picked for sure, equal to the cut
-  u32 own_few_count, few_count;
-  u32 cut_bin, cut_before, cut_inside;
-  u32 ranked_key, ranked_above, ranked_equal;
-  Bounds warps[WARPS];
-  uint2 warp_counts[WARPS];
-  u32 places[2][QUADS * WARPS];                              // of the picked and of the equal ones: by quad, then warp
-};
-static_assert(sizeof(Shared) <= SHARED_BYTES, "the host counts the same bytes");
-
-__device__ __forceinline__ u32 load_far_u32(u32 at) {
-  u32 v;
-  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_far_u32(u32 at, u32 v) {
-  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
-}
-__device__ __forceinline__ uint2 load_far_u32x2(u32 at) {
-  uint2 v;
-  asm volatile("ld.shared::cluster.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
-  return v;
-}
-__device__ __forceinline__ void meet_cluster() {
-  if (CLUSTER == 1) {
-    __syncthreads();
-  } else {
-    cluster_arrive();
-    cluster_wait();
-  }
-}
-
-#define NONE __int_as_float(0xFF800000)                       // -inf
-
-// Orders as the score does; +0 and -0 are one; NaN and -inf are 0, which is no score.
-__device__ __forceinline__ u32 key_of(float score) {
-  constexpr u32 LOWEST = 0x007FFFFFu;                        // of -inf, before it is taken off
-  const int bits = __float_as_int(fmaxf(score, NONE) + 0.f);
-  return ((u32)bits ^ ((u32)(bits >> 31) | 0x80000000u)) - LOWEST;
-}
-
-struct Part {
-  const float* scores;                                       // of the query row
-  int begin, end, chunks;                                    // tokens of this block
-};
-
-__device__ __forceinline__ int first_of_quad(const Part& part, int chunk, int quad) {
-  return part.begin + chunk * CHUNK + quad * 4 * THREADS + threadIdx.x * 4;
-}
-__device__ __forceinline__ void load_chunk(u32 (&key)[VALUES], const Part& part, int chunk) {
-  float4 v[QUADS];
+// The larger lanes come first.
+__device__ __forceinline__ float sort_lanes(float v) {
 #pragma unroll
-  for (int quad = 0; quad < QUADS; ++quad) {
-    const int at = first_of_quad(part, chunk, quad);
-    v[quad] = make_float4(NONE, NONE, NONE, NONE);
-    if (at < part.end) v[quad] = __ldcg((const float4*)(part.scores + at));        // rows are padded to whole quads
-  }
-  if (part.end - part.begin < (chunk + 1) * CHUNK) {         // the last quad may be cut
+  for (int run = 2; run <= WARP; run *= 2) {
 #pragma unroll
-    for (int quad = 0; quad < QUADS; ++quad) {
-      const int left = part.end - first_of_quad(part, chunk, quad);
-      if (left < 2) v[quad].y = NONE;
-      if (left < 3) v[quad].z = NONE;
-      if (left < 4) v[quad].w = NONE;
+    for (int distance = run / 2; distance > 0; distance /= 2) {
+      const float other = __shfl_xor_sync(ALL_LANES, v, distance);
+      const bool first = (lane_id() & distance) == 0, descending = (lane_id() & run) == 0;
+      v = first == descending ? fmaxf(v, other) : fminf(v, other);
     }
   }
-#pragma unroll
-  for (int quad = 0; quad < QUADS; ++quad) {
-    key[4 * quad] = key_of(v[quad].x), key[4 * quad + 1] = key_of(v[quad].y);
-    key[4 * quad + 2] = key_of(v[quad].z), key[4 * quad + 3] = key_of(v[quad].w);
-  }
+  return v;
 }
-// Runs `body` over the keys of this block; where they are one chunk, they stay in registers.
-template <typename Body>
-__device__ __forceinline__ void each_chunk(u32 (&key)[VALUES], const Part& part, Body body) {
+
+// A score that about AIMED tokens are above. Each warp takes the r-th largest of its lanes' maxima over the sample, and the
+// block the mean of those: a share f of the scores is above it if 1 - (1 - f)^(sample of a lane) is r / 33.
+__device__ __forceinline__ float guess(const float* scores, int visible, Shared& shared) {
+  const int quads = visible <= 65536 ? 1 : visible <= 262144 ? 2 : SAMPLE_QUADS;
+  float mine = NONE;
+#pragma unroll
+  for (int i = 0; i < SAMPLE_QUADS; ++i) {
+    if (i >= quads) break;
+    const i64 place = (i64)(i * THREADS + threadIdx.x) * (visible / 4) / (quads * THREADS);
+    const float4 v = __ldcg((const float4*)scores + place);
+    mine = fmaxf(fmaxf(mine, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
+  }
+  const float sorted = sort_lanes(mine);
+  const float share = fminf(AIMED / visible, 0.999f);
+  const float above = 1.f - exp2f(4 * quads * log2f(1.f - share));
+  const int rank = min(max((int)ceilf((WARP + 1) * above), 1), WARP);
+  const u32 key = key_of(__shfl_sync(ALL_LANES, sorted, rank - 1));
+  if (lane_id() == 0) shared.warp_counts[warp_id()].x = key / WARPS;
+  __syncthreads();
+  const u32 mean = __reduce_add_sync(ALL_LANES, shared.warp_counts[lane_id()].x);
+  return score_of(mean);
+}
+
+// Tokens of this block whose scores are above the guess, in order; returns how many there are, even if not all fit.
+__device__ __forceinline__ u32 gather_candidates(const Part& part, float least, Shared& shared) {
+  u32 count = 0;
   for (int chunk = 0; chunk < part.chunks; ++chunk) {
-    if (part.chunks > 1) load_chunk(key, part, chunk);
-    body(chunk);
-  }
-}
-
-// Smallest maximum of the sets, largest key, number of keys: over the cluster.
-__device__ __forceinline__ Bounds find_bounds(u32 (&key)[VALUES], const Part& part, Shared& shared, int rank) {
-  u32 top[2] = {0, 0}, count = 0;
-  each_chunk(key, part, [&](int) {
+    float4 v[QUADS];
+    load_scores(v, part, chunk);
+    u32 mask = 0;
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) {
-      top[i % SET_PARTS % 2] = max(top[i % SET_PARTS % 2], key[i]);
-      count += key[i] != 0;
-    }
-  });
-#pragma unroll
-  for (int distance = 1; distance < SET_LANES; distance *= 2) top[0] = max(top[0], __shfl_xor_sync(ALL_LANES, top[0], distance));
-  Bounds mine;
-  mine.bound = __reduce_min_sync(ALL_LANES, SET_PARTS == 2 ? min(top[0], top[1]) : top[0]);
-  mine.top = __reduce_max_sync(ALL_LANES, max(top[0], top[1]));
-  mine.count = __reduce_add_sync(ALL_LANES, count);
-  if (lane_id() == 0) shared.warps[warp_id()] = mine;
-  __syncthreads();
-  if (warp_id() == 0) {
-    mine = shared.warps[lane_id()];
-    mine.bound = __reduce_min_sync(ALL_LANES, mine.bound);
-    mine.top = __reduce_max_sync(ALL_LANES, mine.top);
-    mine.count = __reduce_add_sync(ALL_LANES, mine.count);
-    if (lane_id() < CLUSTER) {
-      const u32 there = in_block(shared_address(&shared.bounds[rank]), lane_id());
-      store_far_u32(there, mine.bound);
-      store_far_u32(there + 4, mine.top);
-      store_far_u32(there + 8, mine.count);
-    }
-  }
-  meet_cluster();
-  Bounds all = shared.bounds[0];
-#pragma unroll
-  for (int other = 1; other < CLUSTER; ++other) {
-    all.bound = min(all.bound, shared.bounds[other].bound);
-    all.top = max(all.top, shared.bounds[other].top);
-    all.count += shared.bounds[other].count;
-  }
-  if (!BOUNDED) all.bound = 0;
-  return all;
-}
-
-// Where the cut lies: keys above `key` are picked, and the first `equal` of those that are `key`.
-struct Cut {
-  u32 key, equal;
-};
-
-// The bin in which the `need`-th largest lies, over the cluster: its number, keys in bins above it, and in it.
-__device__ __forceinline__ bool find_bin(Shared& shared, int round, u32 need) {
-  const u32 at = shared_address(&shared.bins[round % 2][BINS - 2 - 2 * threadIdx.x]);      // the highest bins come first
-  u32 low = 0, high = 0;
-#pragma unroll
-  for (int other = 0; other < CLUSTER; ++other) {
-    const uint2 pair = load_far_u32x2(in_block(at, other));
-    low += pair.x, high += pair.y;
-  }
-  const u32 inside_warp = inclusive_sum(low + high);
-  if (lane_id() == WARP - 1) shared.warp_counts[warp_id()].x = inside_warp;
-  __syncthreads();
-  const u32 of_warp = shared.warp_counts[lane_id()].x, sums = inclusive_sum(of_warp);
-  const u32 before = __shfl_sync(ALL_LANES, sums - of_warp, warp_id()) + inside_warp - low - high;
-  const u32 all = __shfl_sync(ALL_LANES, sums, WARP - 1);
-  if (before < need && need <= before + low + high) {
-    const bool in_high = need <= before + high;
-    shared.cut_bin = BINS - 2 - 2 * threadIdx.x + in_high;
-    shared.cut_before = in_high ? before : before + high;
-    shared.cut_inside = in_high ? high : low;
-  }
-  __syncthreads();
-  return need <= all;
-}
-
-__device__ __forceinline__ Cut find_cut(u32 (&key)[VALUES], const Part& part, Shared& shared, Bounds bounds) {
-  u32 below = bounds.bound, top = bounds.top, need = TOP_K;  // the cut is in (below, top], or `below` itself
-  for (int round = 0;; ++round) {
-    u32* bins = shared.bins[round % 2];
-    bins[2 * threadIdx.x] = bins[2 * threadIdx.x + 1] = 0;
-    if (threadIdx.x < FEW) shared.own_few[threadIdx.x] = 0;
-    if (threadIdx.x == 0) shared.own_few_count = shared.few_count = 0;
-    __syncthreads();
-    const u32 first = below + 1, width = top - below;        // keys of the range
-    const int shift = width > BINS ? WARP - BIN_BITS - __clz(width - 1) : 0;
-    each_chunk(key, part, [&](int) {
-#pragma unroll
-      for (int i = 0; i < VALUES; ++i)
-        if (key[i] - first < width) atomicAdd(&bins[(key[i] - first) >> shift], 1u);
-    });
-    meet_cluster();
-    if (!find_bin(shared, round, need)) {
-      // Only in the first round: fewer are above the bound than are wanted, so the bound is the cut.
-      u32 above = 0;
-#pragma unroll
-      for (int warp = 0; warp < WARPS; ++warp) above += shared.warp_counts[warp].x;
-      return Cut{below, need - above};
-    }
-    const u32 inside = shared.cut_inside;
-    need -= shared.cut_before;
-    below += shared.cut_bin << shift;
-    top = min(top, below + (1u << shift));
-    if (inside == need) return Cut{below, 0};
-    if (shift == 0) return Cut{top, need};                   // all of them are equal
-    if (inside <= FEW) break;
-  }
-  // Few are left: every block gets all of them and ranks them.
-  each_chunk(key, part, [&](int) {
-    u32 left = 0;
-#pragma unroll
-    for (int i = 0; i < VALUES; ++i) left |= (u32)(key[i] - (below + 1) < top - below) << i;
-    if (left) {
-#pragma unroll
-      for (int i = 0; i < VALUES; ++i)
-        if (left >> i & 1) shared.own_few[atomicAdd(&shared.own_few_count, 1u)] = key[i];
-    }
-  });
-  meet_cluster();
-  if (threadIdx.x < FEW) {
-#pragma unroll
-    for (int other = 0; other < CLUSTER; ++other) {
-      const u32 theirs = load_far_u32(in_block(shared_address(&shared.own_few[threadIdx.x]), other));
-      if (theirs) shared.few[atomicAdd(&shared.few_count, 1u)] = theirs;
-    }
-  }
-  __syncthreads();
-  const u32 inside = shared.cut_inside;
-  if (threadIdx.x < inside) {
-    const u32 mine = shared.few[threadIdx.x];
-    u32 above = 0, equal = 0;
-    for (u32 other = 0; other < inside; ++other) above += shared.few[other] > mine, equal += shared.few[other] == mine;
-    if (above < need && need <= above + equal) shared.ranked_key = mine, shared.ranked_above = above, shared.ranked_equal = equal;
-  }
-  __syncthreads();
-  const u32 wanted = need - shared.ranked_above;
-  // Where all of the equal ones are wanted, they are above a cut that is lower by one.
-  return wanted == shared.ranked_equal ? Cut{shared.ranked_key - 1, 0} : Cut{shared.ranked_key, wanted};
-}
-
-// Bit i: key i is above the cut, or equals it.
-__device__ __forceinline__ uint2 masks_of(const u32 (&key)[VALUES], Cut cut) {
-  uint2 masks = make_uint2(0, 0);
-#pragma unroll
-  for (int i = 0; i < VALUES; ++i) masks.x |= (u32)(key[i] > cut.key) << i;
-  if (cut.equal) {
-#pragma unroll
-    for (int i = 0; i < VALUES; ++i) masks.y |= (u32)(key[i] == cut.key) << i;
-  }
-  return masks;
-}
-
-// For each quad, how many marked ones lower lanes have in it; fills the places of the quads and warps in token order and
-// returns how many the block has.
-struct Lower {
-  u32 bytes[QUADS / 4];
-};
-__device__ __forceinline__ Lower scan_marked(u32 mask, u32* places) {
-  Lower lower;
-#pragma unroll
-  for (int half = 0; half < QUADS / 4; ++half) {
-    const u32 nibbles = mask >> (16 * half) & 0xFFFF;
-    u32 bytes = 0;
-#pragma unroll
-    for (int quad = 0; quad < 4; ++quad) bytes |= (u32)__popc(nibbles >> (4 * quad) & 15) << (8 * quad);
-    const u32 sums = inclusive_sum(bytes);                   // at most 128 in a byte
-    lower.bytes[half] = sums - bytes;
-    if (lane_id() == WARP - 1)
-#pragma unroll
-      for (int quad = 0; quad < 4; ++quad) places[(4 * half + quad) * WARPS + warp_id()] = sums >> (8 * quad) & 255;
-  }
-  return lower;
-}
-// Turns counts into places, by one warp.
-__device__ __forceinline__ u32 sum_places(u32* places) {
-  u32 sum = 0, mine[QUADS];
-#pragma unroll
-  for (int i = 0; i < QUADS; ++i) mine[i] = places[lane_id() * QUADS + i], sum += mine[i];
-  const u32 through = inclusive_sum(sum);
-  u32 before = through - sum;
-#pragma unroll
-  for (int i = 0; i < QUADS; ++i) places[lane_id() * QUADS + i] = before, before += mine[i];
-  return __shfl_sync(ALL_LANES, through, WARP - 1);
-}
-__device__ __forceinline__ u32 place_of(u32 mask, const Lower& lower, const u32* places, int bit) {
-  const int quad = bit / 4;
-  const u32 bytes = quad < 4 ? lower.bytes[0] : lower.bytes[1];              // no array by a variable: it would leave registers
-  return places[quad * WARPS + warp_id()] + (bytes >> (8 * (quad % 4)) & 255) +
-         __popc(mask >> (4 * quad) & ((1 << bit % 4) - 1));
-}
-
-__device__ __forceinline__ void write_picks(u32 (&key)[VALUES], const Part& part, Shared& shared, int rank, Cut cut, int* picks) {
-  // How many the blocks before this one pick.
-  uint2 mine = make_uint2(0, 0), masks;
-  each_chunk(key, part, [&](int) {
-    masks = masks_of(key, cut);
-    mine.x += __popc(masks.x), mine.y += __popc(masks.y);
-  });
-  mine.x = __reduce_add_sync(ALL_LANES, mine.x), mine.y = __reduce_add_sync(ALL_LANES, mine.y);
-  __syncthreads();                                           // the last reader of warp_counts is done
-  if (lane_id() == 0) shared.warp_counts[warp_id()] = mine;
-  __syncthreads();
-  if (warp_id() == 0) {
-    mine = shared.warp_counts[lane_id()];
-    mine.x = __reduce_add_sync(ALL_LANES, mine.x), mine.y = __reduce_add_sync(ALL_LANES, mine.y);
-    if (lane_id() < CLUSTER) {
-      const u32 there = in_block(shared_address(&shared.counts[rank]), lane_id());
-      store_far_u32(there, mine.x);
-      store_far_u32(there + 4, mine.y);
-    }
-  }
-  meet_cluster();
-  u32 sure = 0, equal = 0, all_sure = 0, all_equal = 0;
-#pragma unroll
-  for (int other = 0; other < CLUSTER; ++other) {
-    const uint2 theirs = shared.counts[other];
-    if (other < rank) sure += theirs.x, equal += theirs.y;
-    all_sure += theirs.x, all_equal += theirs.y;
-  }
-  sure += min(equal, cut.equal);                             // equal ones that earlier blocks took stand before these
-  each_chunk(key, part, [&](int chunk) {
-    if (part.chunks > 1) masks = masks_of(key, cut);
-    if (cut.equal) {                                         // of the equal ones, those that are among the first
-      const Lower lower = scan_marked(masks.y, shared.places[1]);
-      __syncthreads();
-      if (warp_id() == 0) {
-        const u32 here = sum_places(shared.places[1]);
-        if (lane_id() == 0) shared.warp_counts[0].y = here;
-      }
-      __syncthreads();
-      for (u32 rest = masks.y; rest; rest &= rest - 1) {
-        const int bit = __ffs(rest) - 1;
-        if (equal + place_of(masks.y, lower, shared.places[1], bit) < cut.equal) masks.x |= 1u << bit;
-      }
-      equal += shared.warp_counts[0].y;
-    }
-    const Lower lower = scan_marked(masks.x, shared.places[0]);
+    for (int quad = 0; quad < QUADS; ++quad)
+      mask |= ((u32)(v[quad].x > least) | (u32)(v[quad].y > least) << 1 | (u32)(v[quad].z > least) << 2 |
+               (u32)(v[quad].w > least) << 3) << (4 * quad);
+    const Lower lower = scan_marked(mask, shared.places[0]);
     __syncthreads();
     if (warp_id() == 0) {
       const u32 here = sum_places(shared.places[0]);
-      if (lane_id() == 0) shared.warp_counts[0].x = here;
+      if (lane_id() == 0) shared.warp_counts[0].y = here;
     }
     __syncthreads();
-    for (u32 rest = masks.x; rest; rest &= rest - 1) {
+    for (u32 rest = mask; rest; rest &= rest - 1) {
       const int bit = __ffs(rest) - 1;
-      const u32 at = sure + place_of(masks.x, lower, shared.places[0], bit);
-      picks[at] = first_of_quad(part, chunk, bit / 4) + bit % 4;
+      const u32 at = count + place_of(mask, lower, shared.places[0], bit);
+      if (at < MOST) shared.candidates[at] = first_of_quad(part, chunk, bit / 4) + bit % 4;
     }
-    sure += shared.warp_counts[0].x;
+    count += shared.warp_counts[0].y;
     if (part.chunks > 1) __syncthreads();
-  });
-  for (int at = all_sure + min(all_equal, cut.equal) + rank * THREADS + threadIdx.x; at < TOP_K; at += CLUSTER * THREADS)
-    picks[at] = -1;
+  }
+  return count;
+}
+
+struct CandidateKeys {
+  const u32 (&key)[CANDIDATES];
+  template <typename Body>
+  __device__ __forceinline__ void each(Body body) {
+#pragma unroll
+    for (int i = 0; i < CANDIDATES; ++i) body(key[i]);
+  }
+};
+
+// For marked candidates, how many stand before them; candidate i of a thread is i x THREADS behind the first.
+__device__ __forceinline__ u32 place_marked(u32 (&place)[CANDIDATES], u32 marked, u32* places, u32& total) {
+#pragma unroll
+  for (int i = 0; i < CANDIDATES; ++i) {
+    const u32 lanes = __ballot_sync(ALL_LANES, marked >> i & 1);
+    place[i] = __popc(lanes & lanes_below());
+    if (lane_id() == 0) places[i * WARPS + warp_id()] = __popc(lanes);
+  }
+  __syncthreads();
+  if (warp_id() == 0) {
+    u32 sum = 0, mine[CANDIDATES];
+#pragma unroll
+    for (int i = 0; i < CANDIDATES; ++i) mine[i] = places[lane_id() * CANDIDATES + i], sum += mine[i];
+    u32 before = inclusive_sum(sum);
+    if (lane_id() == WARP - 1) total = before;
+    before -= sum;
+#pragma unroll
+    for (int i = 0; i < CANDIDATES; ++i) places[lane_id() * CANDIDATES + i] = before, before += mine[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < CANDIDATES; ++i) place[i] += places[i * WARPS + warp_id()];
+  return total;
+}
+
+// Block 0: the picks among all candidates, of which `begin[r]` stand before those of block r.
+__device__ __forceinline__ void pick_candidates(const float* scores, const u32 (&begin)[CLUSTER + 1], Shared& shared,
+                                                int* picks) {
+  const u32 total = begin[CLUSTER];
+  int token[CANDIDATES];
+  u32 key[CANDIDATES], top = 0;
+#pragma unroll
+  for (int i = 0; i < CANDIDATES; ++i) {
+    const u32 at = i * THREADS + threadIdx.x;
+    token[i] = -1;
+#pragma unroll
+    for (int block = 0; block < CLUSTER; ++block)
+      if (begin[block] <= at && at < begin[block + 1])
+        token[i] = (int)load_far_u32(in_block(shared_address(&shared.candidates[at - begin[block]]), block));
+  }
+#pragma unroll
+  for (int i = 0; i < CANDIDATES; ++i) {
+    key[i] = token[i] >= 0 ? key_of(__ldcg(scores + token[i])) : 0;
+    top = max(top, key[i]);
+  }
+  if (CLUSTER > 1) cluster_arrive();                         // the other blocks may leave
+  Cut cut{0, 0};
+  if (total > TOP_K) {
+    u32 low = 0xFFFFFFFFu;
+#pragma unroll
+    for (int i = 0; i < CANDIDATES; ++i) low = key[i] ? min(low, key[i]) : low;
+    top = __reduce_max_sync(ALL_LANES, top), low = __reduce_min_sync(ALL_LANES, low);
+    __syncthreads();
+    if (lane_id() == 0) shared.warp_counts[warp_id()] = make_uint2(top, low);
+    __syncthreads();
+    const uint2 both = shared.warp_counts[lane_id()];
+    top = __reduce_max_sync(ALL_LANES, both.x), low = __reduce_min_sync(ALL_LANES, both.y);
+    cut = find_cut<1>(CandidateKeys{key}, shared, low - 1, top);
+  }
+  u32 marked = 0, place[CANDIDATES], count = 0;
+#pragma unroll
+  for (int i = 0; i < CANDIDATES; ++i) marked |= (u32)(key[i] > cut.key) << i;
+  if (cut.equal) {
+    u32 equal = 0;
+#pragma unroll
+    for (int i = 0; i < CANDIDATES; ++i) equal |= (u32)(key[i] == cut.key) << i;
+    place_marked(place, equal, shared.places[1], shared.cut_before);
+#pragma unroll
+    for (int i = 0; i < CANDIDATES; ++i) marked |= (u32)(equal >> i & 1 && place[i] < cut.equal) << i;
+  }
+  count = place_marked(place, marked, shared.places[0], shared.cut_inside);
+#pragma unroll
+  for (int i = 0; i < CANDIDATES; ++i)
+    if (marked >> i & 1) picks[place[i]] = token[i];
+  for (int at = count + threadIdx.x; at < TOP_K; at += THREADS) picks[at] = -1;
+  __syncwarp();
+  if (CLUSTER > 1) cluster_wait();
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
@@ -377,9 +184,27 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   part.begin = min(rank * share, visible);
   part.end = min(part.begin + share, visible);
   part.chunks = max((part.end - part.begin + CHUNK - 1) / CHUNK, 1);
-  u32 key[VALUES];
-  if (part.chunks == 1) load_chunk(key, part, 0);
-  const Bounds bounds = find_bounds(key, part, shared, rank);
-  const Cut cut = bounds.count <= TOP_K ? Cut{0, 0} : find_cut(key, part, shared, bounds);
-  write_picks(key, part, shared, rank, cut, picks + (i64)query * TOP_K);
+  picks += (i64)query * TOP_K;
+  if (GUESSES) {
+    const bool everything = visible <= MOST;
+    const float least = everything ? NONE : guess(part.scores, visible, shared);
+    const u32 own = gather_candidates(part, least, shared);
+    if (threadIdx.x == 0) shared.candidate_count = own;
+    meet_blocks<CLUSTER>();
+    u32 begin[CLUSTER + 1];
+    begin[0] = 0;
+#pragma unroll
+    for (int other = 0; other < CLUSTER; ++other)
+      begin[other + 1] = begin[other] + load_far_u32(in_block(shared_address(&shared.candidate_count), other));
+    if (begin[CLUSTER] <= MOST && (everything || begin[CLUSTER] >= TOP_K)) {
+      if (rank == 0) {
+        pick_candidates(part.scores, begin, shared, picks);
+      } else {
+        cluster_arrive();
+        cluster_wait();
+      }
+      return;
+    }
+  }
+  pick_by_rounds(part, shared, rank, picks);
 }

@@ -19,11 +19,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   int row[MINE];
 #pragma unroll
   for (int k = 0; k < MINE; ++k) row[k] = first + WARP * k < TOP_K ? __ldg(rows + out + first + WARP * k) : -1;
+  // The first miss of this thread is loaded beside the count that says whether it is one.
+  const i64 listed = (i64)request * PICKS;
+  const int prefetched = threadIdx.x < PICKS ? __ldg(&misses[listed + threadIdx.x].y) : 0;
   const int count = min(max(__ldg(counts + request), 0), PICKS);
   for (int word = threadIdx.x; word < BIT_WORDS; word += THREADS) missing[word] = 0;
   __syncthreads();
   for (int at = threadIdx.x; at < count; at += THREADS) {
-    const u32 place = (u32)__ldg(&misses[(i64)request * PICKS + at].y) % PADDED;
+    const u32 place = (u32)(at < THREADS ? prefetched : __ldg(&misses[listed + at].y)) % PADDED;
     atomicOr(&missing[place / WARP], 1u << place % WARP);
   }
   __syncthreads();
