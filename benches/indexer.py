@@ -38,7 +38,7 @@ except ImportError:
 Row = dict[str, Any]
 SHAPES = [(65_536, 64), *((context, batch) for context in (32_768, 131_072, 1 << 20) for batch in (1, 16, 64))]
 TOP_K, KEY_BYTES = 2048, 132
-COLD_BYTES, MOST_LAYERS = 400 << 20, 24
+COLD_BYTES, LEAST_LAYERS, MOST_LAYERS = 400 << 20, 3, 24
 SAMPLE_PAGES = 1 << 14
 CHECKED_TOKENS = 65_536
 READ_GRIDS, READ_THREADS = (264, 528), 512
@@ -73,10 +73,10 @@ class Scene:
     def __init__(self, context: int, batch: int, heads: int) -> None:
         self.context, self.batch = context, batch
         self.pages = batch * context // 64
-        self.layers = min(MOST_LAYERS, max(1, -(-COLD_BYTES // (self.pages * 64 * KEY_BYTES))))
+        self.layers = min(MOST_LAYERS, max(LEAST_LAYERS, -(-COLD_BYTES // (self.pages * 64 * KEY_BYTES))))
         geometry = Geometry(seats=batch, hot_rows=4096, top_k=TOP_K, context_tokens=context)
         sample = IndexKeys.allocate(SAMPLE_PAGES, "cuda")
-        numbers = torch.randn((SAMPLE_PAGES, 64, 128), device="cuda") * 100
+        numbers = torch.randn((SAMPLE_PAGES, 64, 128), device="cuda").mul_(100).clamp_(-448, 448)
         sample.values().view(torch.uint8).copy_(numbers.to(torch.float8_e4m3fn).view(torch.uint8))
         sample.scales().uniform_(0.001, 0.011)
         copies = -(-self.layers * self.pages // SAMPLE_PAGES)

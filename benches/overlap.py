@@ -22,9 +22,10 @@ from gpu import HostRegion, Timer, note
 from hisparse_svc.bench.scene import TOP_K, Scene
 from hisparse_svc.engine import attend_hits_first
 from hisparse_svc.engine.swapping import SwapIn
-from hisparse_svc.kernels import SplitPicks, gather_blocks, sparse_mla_decode
+from hisparse_svc.kernels import SplitPicks, gather_blocks, merge_lse, sparse_mla_decode, split_picks
 
 if TYPE_CHECKING:
+    from hisparse_svc.kernels.split import PickPart
     from torch import Tensor
 
 Row = dict[str, Any]
@@ -32,6 +33,7 @@ BATCHES, HEADS, MISSES = (32, 128), (8, 64), (41, 102, 205)
 ROW_BYTES, SCALE = 656, 192**-0.5
 SAMPLE_ROWS = 1 << 16
 SAME = 6e-3
+SMS = torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 0
 
 
 def sample_rows() -> Tensor:
@@ -113,6 +115,27 @@ class Step:
             plan=plan,
         )
 
+    def parting(self, group: int) -> None:
+        """Parting the picks, alone."""
+        split_picks(self.scene.geometry, self.scene.plans[group], self.split)
+
+    def hits(self, group: int) -> None:
+        """Attention over hits alone, on the SMs that a gather leaves."""
+        self._part(group, self.split.hits, SMS - self.blocks)
+
+    def misses(self, group: int) -> None:
+        """Attention over misses alone."""
+        self._part(group, self.split.misses, 0)
+
+    def merging(self, group: int) -> None:
+        """Merging two parts, alone."""
+        del group
+        merge_lse([(self.out, self.lse), (self.out, self.lse)], out=self.out, lse=self.lse)
+
+    def _part(self, group: int, part: PickPart, max_sms: int) -> None:
+        hot, own = self.scene.cache.rows[group][0], {"out": self.out, "lse": self.lse}
+        sparse_mla_decode(self.q, hot, part.rows, counts=part.counts, scale=SCALE, max_sms=max_sms, **own)
+
     def check(self) -> None:
         """Demand that both ways give the same attention in the first group."""
         results = []
@@ -136,6 +159,9 @@ def measure(timer: Timer, scene: Scene, step: Step, misses: int) -> Row:
         scene.reset()
         scene.each(scene.resolve)()
         row[name] = timer(scene.each(getattr(step, name)), scene.groups, scene.reset)
+    scene.each(scene.resolve, step.parting)()
+    for name in ("parting", "hits", "misses", "merging"):
+        row[name] = timer(scene.each(getattr(step, name)), scene.groups)["us"]
     longest = max(row["gather"]["us"], row["attention"]["us"])
     row["overlapped_over_longest"] = round(row["overlapped"]["us"] / longest, 3)
     row["serial_over_longest"] = round(row["serial"]["us"] / longest, 3)
@@ -151,6 +177,7 @@ def summary(rows: list[Row]) -> str:
         f"  attention {row['attention']['us']:6.1f}  serial {row['serial']['us']:7.1f}"
         f" ({row['serial_over_longest']:.2f})  overlapped {row['overlapped']['us']:7.1f}"
         f" ({row['overlapped_over_longest']:.2f})  {row['chosen']}"
+        f"  parting {row['parting']} hits {row['hits']} misses {row['misses']} merging {row['merging']}"
         for row in rows
     )
 
