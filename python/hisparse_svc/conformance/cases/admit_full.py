@@ -138,6 +138,33 @@ def the_higher_priority_goes_first(server: Server) -> None:
     low.result()
 
 
+@case("idempotent", needs=["idle"])
+def one_name_that_waits_twice_is_one_lease(server: Server) -> None:
+    """A request that is sent again while it waits gets one lease, told to both callers."""
+    taken = server.fill()
+    asked = server.asked(request_id="waits twice", wait={"seconds": 8})
+    first, second = (server.begin("Admit", **asked) for _ in range(2))
+    time.sleep(SOON_S)
+    server.release(taken[0])
+    leases = {coming.result().lease.id for coming in (first, second)}
+    equal(len(leases), 1, "leases of one request id")
+    server.call("Release", request_id="waits twice", tenant=server.tenant)
+
+
+@case("lifetime", needs=["idle"])
+def what_runs_out_makes_no_room_for_who_waits(server: Server) -> None:
+    """A lease that expires is quarantined: nobody gets its pages before it is released."""
+    lease = server.lease(prompt_tokens=server.capacity().largest_grant_tokens, ttl={"nanos": 400_000_000})
+    if server.capacity().largest_grant_tokens:
+        raise Skipped("one longest request leaves room for another")
+    coming = server.begin("Admit", **server.asked(request_id="after it", wait={"seconds": 8}))
+    time.sleep(0.7)
+    check(not coming.done(), "pages of an expired lease were granted before they were released")
+    server.release(lease)
+    coming.result()
+    server.call("Release", request_id="after it", tenant=server.tenant)
+
+
 @case("deadline", needs=["idle"])
 def release_and_renew_work_on_a_full_node(server: Server) -> None:
     """A full node still answers Renew, Commit, GetLease and Release."""

@@ -76,6 +76,24 @@ def one_name_twice_in_a_batch_is_one_lease(server: Server) -> None:
     equal([result.repeated_request for result in results], [False, True], "repeated_request")
 
 
+@case("atomic")
+def a_refused_batch_keeps_what_was_held_before(server: Server) -> None:
+    """A request that had its lease already keeps it, when a batch that names it again is refused."""
+    asked = server.asked(request_id="held before")
+    lease = server.granted("Admit", [asked], **asked).lease
+    requests = [asked, server.asked(), server.asked(prompt_tokens=server.max_request_tokens + 1)]
+    server.refused("BatchAdmit", Code.FAILED_PRECONDITION, "NEVER_FITS", requests=requests)
+    equal(ids(server), [lease.id], "leases after the refused batch")
+
+
+@case("idempotent")
+def one_name_with_two_lengths_in_a_batch_is_refused(server: Server) -> None:
+    """The second contradicts the first: REQUEST_ID_REUSED, and neither is held."""
+    requests = [server.asked(pages=pages, request_id="torn") for pages in (1, 2)]
+    server.refused("BatchAdmit", Code.ALREADY_EXISTS, "REQUEST_ID_REUSED", requests=requests)
+    equal(ids(server), [], "leases after the refused batch")
+
+
 @case("refusals")
 def everything_malformed_is_named_by_its_place(server: Server) -> None:
     """Two requests at fault are two violations, and nothing is decided."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from hisparse_svc.conformance.case import Skipped, case, check, equal
@@ -86,6 +87,15 @@ def a_full_pool_leaves_the_lease_as_it_was(server: Server) -> None:
     server.refused("Extend", Code.RESOURCE_EXHAUSTED, "POOL_BUSY", **named)
     same = server.call("GetLease", lease_id=lease.id, tenant=server.tenant).lease
     equal((same.tokens, same.extents, same.state), (lease.tokens, lease.extents, lease.state), "the lease after")
+
+
+@case("lifetime")
+def a_lease_past_its_end_does_not_grow(server: Server) -> None:
+    """Quarantined, it is LEASE_NOT_FOUND."""
+    lease = server.lease(ttl={"nanos": 20_000_000})
+    time.sleep(0.1)
+    named = server.named(lease, tokens=2 * server.page_tokens)
+    server.refused("Extend", Code.NOT_FOUND, "LEASE_NOT_FOUND", **named)
 
 
 @case("refusals")
