@@ -17,8 +17,6 @@ from tests.kernels.decode_cases import SCALE, Case, edge_cases, make
 pytestmark = pytest.mark.gpu
 
 KINDS = ("fp8", "bf16")
-BACKENDS = ("cuda", "triton")
-HEADS = (8, 11, 16, 24, 64, 128)
 OUT_ERROR = 5e-3
 """Of the norm, against float64: what bfloat16 queries and outputs leave; FP8 rows are dequantised without more."""
 LSE_ERROR = 3e-4
@@ -77,9 +75,10 @@ def test_the_wheel_where_its_rules_hold(kind: str, heads: int) -> None:
         sparse_mla_decode(**make(kind, heads, top_k=100).to("cuda").arguments(), scale=SCALE, backend="flashmla")
 
 
-@pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("backend", "heads"), [*(("cuda", heads) for heads in (8, 11, 16, 24, 64, 128)), ("triton", 11), ("triton", 64)]
+)
 def test_edge_cases(backend: str, kind: str, heads: int) -> None:
     for name, plain in edge_cases(kind, heads).items():
         case = plain.poisoned()
