@@ -36,6 +36,9 @@ _HEADERS = (
     "top_k_rounds.cuh",
     "wgmma.cuh",
     "decode.cuh",
+    "few_scores.cuh",
+    "many_block.cuh",
+    "many_scores.cuh",
 )
 _LARGEST_CARVEOUT = 100
 _PORTABLE_CLUSTER = 8
