@@ -125,8 +125,47 @@ def test_memory_that_runs_out_half_way_is_given_back_and_the_process_lives(group
     served = group.run(*SERVE, *flags)
     assert served.returncode == 2
     assert "cannot populate" in served.stderr
-    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".epoch"] == []
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".epoch", ".journal"}, "what the next start goes by"
     assert group.used < 32 * MIB
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """A tmpfs of 400 MiB of our own, as an emptyDir in memory is."""
+    folder = tmp_path / "volume"
+    folder.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400M,mode=0700", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_volume_of_a_state_directory_is_named_with_what_it_leaves(volume: Path, tmp_path: Path) -> None:
+    state = volume / "state"
+    flags = ("--socket", str(tmp_path / "h.sock"), "--host-pool", "256MiB", "--state-dir", str(state))
+
+    def serve() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*SERVE, *flags], env=environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    (volume / "of another").write_bytes(bytes(200 * MIB))
+    told = serve()
+    assert told.returncode == 2, told.stderr
+    assert f"the volume of {state} leaves 200 MiB" in told.stderr
+    for way_out in ("sizeLimit", "remount,size", "without --state-dir"):
+        assert way_out in told.stderr
+    assert [path.name for path in state.iterdir() if "segment" in path.name] == []
+    (volume / "of another").unlink()
+    served = start(tmp_path / "h.sock", *flags[2:], "--http", "off")
+    assert [segment.backing for segment in served.client().server_info().segments] == ["file"]
+    assert served.end() == 0
+    for pipe in (served.process.stdout, served.process.stderr):
+        assert pipe is not None
+        pipe.close()
 
 
 LIBC = ctypes.CDLL(None)
