@@ -107,7 +107,7 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 1,000 killed engines and services, bad peers, 40 minutes of fuzzing, 100,000 re-granted pages; undefined behaviour in the memory crate (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 1,000 killed engines and services, bad peers, 40 minutes of fuzzing, 100,000 re-granted pages; the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
 	HISPARSE_KILLS=1000 cargo test --quiet -p hisparse-serve --test serve a_killed
@@ -116,6 +116,8 @@ check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed ser
 	HISPARSE_REGRANTED_PAGES=100000 cargo test --quiet -p hisparse-serve --test serve zero_in_every_byte
 	RUSTC_ICE=0 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
 		cargo +nightly miri test --quiet --target-dir target/miri -p hisparse-mem
+	RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target $$(rustc +nightly -vV | sed -n 's/^host: //p') \
+		--target-dir target/asan -p hisparse-mem
 
 fix: $(BIN)/.ready ## Format everything and apply safe lint fixes
 	cargo fmt --all
