@@ -162,9 +162,9 @@ class Client:
             found += page.leases
         return found
 
-    async def drain(self, *, resume: bool = False) -> values.DrainState:
+    async def drain(self, *, resume: bool = False, wait_s: float = 0.0) -> values.DrainState:
         """As `hisparse_svc.Client.drain`."""
-        return await self._run(calls.drain(resume=resume))
+        return await self._run(calls.drain(resume=resume, wait_s=wait_s))
 
     async def server_info(self) -> values.ServerInfo:
         """As `hisparse_svc.Client.server_info`."""

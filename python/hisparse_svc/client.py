@@ -181,9 +181,9 @@ class Client:
             found += page.leases
         return found
 
-    def drain(self, *, resume: bool = False) -> values.DrainState:
-        """Stop granting anything new; with `resume`, grant again."""
-        return self._run(calls.drain(resume=resume))
+    def drain(self, *, resume: bool = False, wait_s: float = 0.0) -> values.DrainState:
+        """Stop granting, and answer when nothing is held or `wait_s` is over; with `resume`, grant again."""
+        return self._run(calls.drain(resume=resume, wait_s=wait_s))
 
     def server_info(self) -> values.ServerInfo:
         """Say who answers, and what it allows."""

@@ -9,13 +9,14 @@ from hisparse_svc.cli import options, output, remote
 
 @click.command("drain")
 @click.option("--resume", is_flag=True, help="Undo it: grant again.")
+@options.flag("--wait", "S", "Return when nothing is held any more, or after so many seconds.  [0]")
 @remote.target
 @options.common
-def command(resume: bool, target: str | None, timeout: str | None, as_json: bool) -> None:
+def command(resume: bool, wait: str | None, target: str | None, timeout: str | None, as_json: bool) -> None:
     """Stop granting anything new; what is held stays held. Repeating it changes nothing."""
     from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
 
-    call = calls.drain(resume=resume)
+    call = calls.drain(resume=resume, wait_s=remote.seconds("--wait", wait, 0.0))
     with remote.connect(target, timeout) as client:
         answer = client.send(call)
     if as_json:

@@ -152,10 +152,10 @@ def list_leases(
     return _admission("ListLeases", request, admission_pb2.ListLeasesResponse, convert.lease_page)
 
 
-def drain(*, resume: bool) -> Call[admin_pb2.DrainResponse, values.DrainState]:
-    """Stop granting, or grant again."""
-    request = admin_pb2.DrainRequest(resume=resume)
-    return _admin("Drain", request, admin_pb2.DrainResponse, convert.drain_state)
+def drain(*, resume: bool, wait_s: float = 0.0) -> Call[admin_pb2.DrainResponse, values.DrainState]:
+    """Stop granting, and wait until nothing is held; or grant again."""
+    request = _message(admin_pb2.DrainRequest, resume=resume, wait=_duration("wait", wait_s or None))
+    return _admin("Drain", request, admin_pb2.DrainResponse, convert.drain_state, max(wait_s, 0.0))
 
 
 def server_info() -> Call[admin_pb2.GetServerInfoResponse, values.ServerInfo]:

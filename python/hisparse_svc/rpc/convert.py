@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,12 @@ def capacity(
 
 def snapshot(message: capacity_pb2.GetCapacityResponse) -> values.Capacity:
     """Read the answer of GetCapacity."""
-    return capacity(message, message.fits)
+    parts = message.quotas
+    quotas = tuple(
+        values.Quota(part.pool, part.floor, part.ceiling if part.HasField("ceiling") else None, part.used)
+        for part in parts
+    )
+    return replace(capacity(message, message.fits), quotas=quotas)
 
 
 def admission(message: admission_pb2.AdmitResponse) -> values.Admission:
@@ -114,7 +120,7 @@ def lease_page(message: admission_pb2.ListLeasesResponse) -> values.LeasePage:
 
 def drain_state(message: admin_pb2.DrainResponse) -> values.DrainState:
     """Read how far a drain is."""
-    return values.DrainState(message.leases, capacity(message.capacity))
+    return values.DrainState(message.leases, capacity(message.capacity), message.empty)
 
 
 def segment(message: admin_pb2.Segment) -> values.Segment:

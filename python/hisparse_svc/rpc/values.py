@@ -108,6 +108,18 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What one tenant may hold of a pool, and what it holds."""
+
+    pool: str
+    floor: int
+    """Kept for it at all times."""
+    ceiling: int | None
+    """Most it may hold; `None` where nothing but the pool bounds it."""
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class Capacity:
     """What a node has at one point of its order of decisions."""
 
@@ -126,6 +138,8 @@ class Capacity:
     """Longest run of free host pages with consecutive numbers; a short one slows swap-in, not admission."""
     fits: tuple[Fit, ...] = ()
     """One entry per length asked for."""
+    quotas: tuple[Quota, ...] = ()
+    """The tenant's part of each pool, where one was named and the node knows it."""
 
     def pool(self, name: str) -> Pool:
         """Give one pool, its parts on all NUMA nodes added up.
@@ -215,6 +229,8 @@ class DrainState:
     leases: int
     """Leases still held."""
     capacity: Capacity
+    empty: bool = False
+    """Nothing is held any more: the process may be stopped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,10 @@ pub const MAX_TTL: Duration = Duration::from_secs(3_600);
 /// How long pages stay quarantined after an expiry that nobody confirms.
 pub const QUARANTINE_BOUND: Duration = Duration::from_secs(120);
 
+/// Leases that one call ends because their time is over or their engine is gone: some 100 µs, so that no call waits long
+/// for what others left behind. The rest is ended by the calls that follow.
+pub const MAX_ENDINGS_PER_CALL: usize = 256;
+
 /// Entries of one usage report.
 pub const MAX_USAGE_ENTRIES: usize = 4_096;
 

@@ -8,6 +8,7 @@ use hisparse_core::ledger::{
     AdmitRequest, Amounts, CommitBy, Epoch, LeaseState, Ledger, LedgerConfig, Length, Limit, NodeCapacity, Pool,
     Refusal, Released, SessionId, TenantPolicy, WindowCapacity,
 };
+use hisparse_core::limits::MAX_ENDINGS_PER_CALL;
 use hisparse_core::pages::Isolation;
 use hisparse_core::units::Tokens;
 use node::{at, first_epoch, ledger, ledger_of};
@@ -404,5 +405,61 @@ fn a_tenant_without_settings_is_bound_by_the_ceiling_of_the_others_known_or_not(
     assert_eq!(seen[1].ceiling, None);
     assert!(node.quotas("stranger").is_empty());
     node.admit(&of_tenant("named", "a", 512), at(0)).unwrap();
+    node.audit().unwrap();
+}
+
+/// Endings need no room: on a node without one free page and one free seat, each of them works.
+#[test]
+fn a_full_node_takes_every_ending() {
+    let (dead, next) = (SessionId(1), SessionId(2));
+    let mut node = ledger(50, 5);
+    let leases: Vec<_> = (0..5)
+        .map(|number| node.admit(&request(&format!("r{number}"), 640), at(0)).unwrap().lease.id.unwrap())
+        .collect();
+    assert_eq!((free(&node, Pool::HostPages), free(&node, Pool::Seats)), (0, 0));
+    let epoch = node.epoch();
+    for lease in &leases[..3] {
+        node.commit(*lease, None, epoch, CommitBy::Session(dead), at(1)).unwrap();
+    }
+    assert!(node.extend(leases[0], None, epoch, 641, at(1)).is_err(), "growth needs room, and is refused");
+    assert_eq!(node.session_lost(dead, at(2)), 3);
+    assert_eq!(node.reclaim(dead, next, at(3)).len(), 3);
+    assert_eq!(node.release(leases[0], None, Some(next), at(4)).unwrap(), Released::Freed);
+    assert_eq!(node.release(leases[1], None, None, at(4)).unwrap(), Released::Quarantined);
+    node.confirm(leases[1], at(5)).unwrap();
+    assert_eq!(node.session_lost(next, at(6)), 1);
+    assert_eq!(node.release(leases[3], None, None, at(7)).unwrap(), Released::Freed);
+    node.advance(at(10_000));
+    node.advance(at(20_000));
+    assert_eq!((free(&node, Pool::Seats), node.lease_counts().quarantined), (5, 0));
+    node.audit().unwrap();
+}
+
+#[test]
+fn endings_come_in_slices_and_a_lease_that_a_call_names_has_ended_in_time() {
+    let many = 3 * MAX_ENDINGS_PER_CALL as u64;
+    let mut node = ledger(many, many);
+    let leases: Vec<_> = (0..many)
+        .map(|number| node.admit(&request(&format!("r{number}"), 64), at(0)).unwrap().lease.id.unwrap())
+        .collect();
+    node.advance(at(30));
+    assert_eq!(node.lease_counts().quarantined, MAX_ENDINGS_PER_CALL as u64, "one call ends so many");
+    let last = leases[leases.len() - 1];
+    let late = node.renew(last, None, node.epoch(), None, at(31)).unwrap_err();
+    assert!(matches!(late, Refusal::WrongState { state: LeaseState::Quarantined, .. }), "{late}");
+    let granted = node.validate(&request(&format!("r{}", many - 2), 64), at(31));
+    assert!(!granted.is_ok_and(|granted| granted.repeated), "its time is over, and the name is free");
+    node.advance(at(31));
+    assert_eq!(node.lease_counts().quarantined, many, "the rest follows");
+    assert!(node.next_deadline().is_some_and(|next| next > at(31)));
+
+    let session = SessionId(7);
+    let mut node = ledger(many, many);
+    for number in 0..many {
+        let id = node.admit(&request(&format!("r{number}"), 64), at(0)).unwrap().lease.id.unwrap();
+        node.commit(id, None, node.epoch(), CommitBy::Session(session), at(0)).unwrap();
+    }
+    let slices: Vec<_> = (0..4).map(|_| node.session_lost_in_part(session, MAX_ENDINGS_PER_CALL, at(1))).collect();
+    assert_eq!(slices, [MAX_ENDINGS_PER_CALL, MAX_ENDINGS_PER_CALL, MAX_ENDINGS_PER_CALL, 0]);
     node.audit().unwrap();
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hisparse_core::env::Entropy;
 use hisparse_core::ledger::{Loss, SessionId};
+use hisparse_core::limits::MAX_ENDINGS_PER_CALL;
 use hisparse_mem::attach::frame::{Hello, Notice, Resume, Role, TOKEN_BYTES, Token};
 use hisparse_mem::attach::server::{Herald, Session, Watcher};
 use tonic::Request;
@@ -162,10 +163,16 @@ impl Watcher for SessionWatcher {
 
     fn closed(&self, session: &Session) {
         self.0.remember(&Note::Closed { session: session.number });
+        let lost = SessionId(session.number);
+        let writes = session.hello.role == Role::Writer;
+        // In slices, so that no call in between waits for all of them. A poisoned node hands no page out.
+        let slice =
+            || self.0.decide(None, |state, now| state.ledger.session_lost_in_part(lost, MAX_ENDINGS_PER_CALL, now));
+        while writes && slice().is_ok_and(|ended| ended == MAX_ENDINGS_PER_CALL) {}
+        // Only now may a successor come, which gets all of them; then what the dead one committed meanwhile.
         self.0.sessions.closed(session);
-        if session.hello.role == Role::Writer {
-            // A poisoned node decides nothing any more, and hands no page out.
-            let _ = self.0.decide(None, |state, now| state.ledger.session_lost(SessionId(session.number), now));
+        if writes {
+            let _ = self.0.decide(None, |state, now| state.ledger.session_lost(lost, now));
         }
     }
 }

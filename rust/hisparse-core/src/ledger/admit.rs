@@ -46,6 +46,7 @@ impl Ledger {
         self.advance(now);
         let tokens = self.check(request)?;
         let tenant = self.intern(request.tenant_name())?;
+        self.end_repeated_if_over(request, Some(tenant), now);
         if let Some(repeated) = self.repeated(request, tenant)? {
             return Ok(repeated);
         }
@@ -69,6 +70,7 @@ impl Ledger {
         self.advance(now);
         let tokens = self.check(request)?;
         let tenant = self.tenants.find(request.tenant_name());
+        self.end_repeated_if_over(request, tenant, now);
         if let Some(tenant) = tenant
             && let Some(repeated) = self.repeated(request, tenant)?
         {
@@ -126,6 +128,13 @@ impl Ledger {
         match request.epoch {
             Some(given) if given != self.epoch => Err(Refusal::StaleEpoch { given, current: self.epoch }),
             _ => Ok(tokens),
+        }
+    }
+
+    /// Ends the lease that this request id stands for, if its time is over.
+    fn end_repeated_if_over(&mut self, request: &AdmitRequest, tenant: Option<TenantIndex>, now: Moment) {
+        if let Some(slot) = tenant.and_then(|tenant| self.find_request(tenant, &request.request_id)) {
+            self.end_if_over(slot, now);
         }
     }
 

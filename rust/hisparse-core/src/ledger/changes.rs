@@ -238,8 +238,7 @@ impl Ledger {
         session: Option<SessionId>,
         now: Moment,
     ) -> Result<Released, Refusal> {
-        self.advance(now);
-        match self.find(id, tenant) {
+        match self.find_now(id, tenant, now) {
             Ok(slot) => Ok(self.release_slot(slot, session, now)),
             Err(Refusal::LeaseNotFound { .. }) => Ok(Released::Already),
             Err(refusal) => Err(refusal),
@@ -256,6 +255,9 @@ impl Ledger {
     ) -> Released {
         self.advance(now);
         let tenant = self.tenants.find(if tenant.is_empty() { DEFAULT_TENANT } else { tenant });
+        if let Some(slot) = tenant.and_then(|tenant| self.find_request(tenant, request_id)) {
+            self.end_if_over(slot, now);
+        }
         match tenant.and_then(|tenant| self.find_request(tenant, request_id)) {
             Some(slot) => self.release_slot(slot, session, now),
             None => Released::Already,
@@ -286,8 +288,7 @@ impl Ledger {
 
     /// The slot of a lease that is this tenant's, of this epoch, and not past its end.
     fn living(&mut self, id: LeaseId, tenant: Option<&str>, epoch: Epoch, now: Moment) -> Result<u32, Refusal> {
-        self.advance(now);
-        let slot = self.find(id, tenant)?;
+        let slot = self.find_now(id, tenant, now)?;
         if epoch != self.epoch {
             return Err(Refusal::StaleEpoch { given: epoch, current: self.epoch });
         }

@@ -279,6 +279,14 @@ impl Ledger {
         invariants::audit(self)
     }
 
+    /// The slot of a lease as it is now: what is over by `now` has ended.
+    pub(super) fn find_now(&mut self, id: LeaseId, tenant: Option<&str>, now: Moment) -> Result<u32, Refusal> {
+        self.advance(now);
+        let slot = self.find(id, tenant)?;
+        self.end_if_over(slot, now);
+        self.find(id, tenant)
+    }
+
     pub(super) fn find(&self, id: LeaseId, tenant: Option<&str>) -> Result<u32, Refusal> {
         let slot = *self.by_id.get(&id).ok_or(Refusal::LeaseNotFound { id })?;
         let name = &self.tenants.get(self.record(slot).tenant).name;

@@ -10,26 +10,47 @@ use super::lease::{Holder, Lease, LeaseId, LeaseState, SessionId};
 use super::refusal::Refusal;
 use crate::env::Moment;
 use crate::journal::Entry;
+use crate::limits::MAX_ENDINGS_PER_CALL;
 use crate::pages::ScrubJob;
 
 impl Ledger {
-    /// Ends what has ended by `now`. Every other call does this first; call it when
-    /// [`Ledger::next_deadline`] comes and nobody calls.
+    /// Ends what has ended by `now`, at most [`MAX_ENDINGS_PER_CALL`] leases, the longest overdue first. Every other call
+    /// does this first; call it when [`Ledger::next_deadline`] comes and nobody calls. A lease that a call names is ended
+    /// in time whatever is overdue before it.
     pub fn advance(&mut self, now: Moment) {
-        while let Some((_, slot)) = self.deadlines.first().filter(|(end, _)| *end <= now) {
-            match self.record(slot).state {
-                LeaseState::Quarantined => self.remove(slot),
-                _ => self.quarantine(slot, now),
-            }
-            self.settle();
+        for _ in 0..MAX_ENDINGS_PER_CALL {
+            let Some((_, slot)) = self.deadlines.first().filter(|(end, _)| *end <= now) else { return };
+            self.end(slot, now);
         }
+    }
+
+    /// Ends a lease if its time is over, in whatever order.
+    pub(super) fn end_if_over(&mut self, slot: u32, now: Moment) {
+        if self.record(slot).ends.is_some_and(|ends| ends <= now) {
+            self.end(slot, now);
+        }
+    }
+
+    fn end(&mut self, slot: u32, now: Moment) {
+        match self.record(slot).state {
+            LeaseState::Quarantined => self.remove(slot),
+            _ => self.quarantine(slot, now),
+        }
+        self.settle();
     }
 
     /// The engine's session closed: its leases are kept for its successor, or until the reclaim window is over. Returns how
     /// many.
     pub fn session_lost(&mut self, session: SessionId, now: Moment) -> usize {
+        self.session_lost_in_part(session, usize::MAX, now)
+    }
+
+    /// As [`Ledger::session_lost`], for at most so many of its leases. Until the last one is done nobody gets a page of
+    /// any of them, so other calls may come in between.
+    pub fn session_lost_in_part(&mut self, session: SessionId, most: usize, now: Moment) -> usize {
         self.advance(now);
-        let slots = self.slots_of(session, LeaseState::Committed);
+        let mut slots = self.slots_of(session, LeaseState::Committed);
+        slots.truncate(most);
         for slot in &slots {
             self.quarantine_for(*slot, self.config.reclaim_window, now);
         }
@@ -77,8 +98,7 @@ impl Ledger {
     /// # Errors
     /// [`Refusal::LeaseNotFound`]; [`Refusal::WrongState`] when it is not quarantined.
     pub fn confirm(&mut self, id: LeaseId, now: Moment) -> Result<(), Refusal> {
-        self.advance(now);
-        let slot = self.find(id, None)?;
+        let slot = self.find_now(id, None, now)?;
         match self.record(slot).state {
             LeaseState::Quarantined => {
                 self.remove(slot);
