@@ -255,26 +255,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_series_is_written_twice() {
-        let config =
-            crate::node::NodeConfig::of_capacity("test", hisparse_core::ledger::NodeCapacity::of_host_pages(10, 4));
-        let clock = crate::env::MachineClock::start();
-        let node = Node::new(config, clock, hisparse_core::ledger::Epoch::FIRST, Vec::new(), None).unwrap();
-        let page = page(&node);
-        let mut series: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
-        series.iter_mut().for_each(|line| *line = line.rsplit_once(' ').unwrap().0);
-        let all = series.len();
-        series.sort_unstable();
-        series.dedup();
-        assert!(all > 50 && series.len() == all, "{} of {all} series are distinct", series.len());
-        let mut heads: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
-        let all = heads.len();
-        heads.sort_unstable();
-        heads.dedup();
-        assert_eq!(heads.len(), all, "a metric has one type");
-    }
-
-    #[test]
     fn a_histogram_is_cumulative_and_ends_at_its_count() {
         let counters = Counters::default();
         for us in [10, 50, 51, 999_999, 500_000_000] {

@@ -79,3 +79,21 @@ async fn a_small_answer_over_tcp_is_not_held_back() {
     }
     assert!(quickest < Duration::from_millis(30), "the quickest of 60 calls took {quickest:?}");
 }
+
+#[tokio::test]
+async fn no_series_is_written_twice() {
+    let home = tempfile::tempdir().unwrap();
+    let running = Server::start(Config { http: Some("127.0.0.1:0".into()), ..config(&home, 100, 4) }).unwrap();
+    let address = running.addresses().last().unwrap().strip_prefix("http://").unwrap().to_owned();
+    let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let page = answer.split_once("\r\n\r\n").unwrap().1;
+    let series: Vec<_> = page.lines().filter(|line| line.starts_with("hisparse_")).collect();
+    let names: std::collections::BTreeSet<_> = series.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+    assert!(series.len() > 50 && names.len() == series.len(), "{} of {}", names.len(), series.len());
+    let types: Vec<_> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let metrics: std::collections::BTreeSet<_> = types.iter().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert_eq!(metrics.len(), types.len(), "a metric has one type: {types:?}");
+}
