@@ -18,7 +18,7 @@
 //! | no such lease, or not in that state | `NOT_FOUND` | `LEASE_NOT_FOUND` |
 //! | request id reused | `ALREADY_EXISTS` | `REQUEST_ID_REUSED` |
 //! | past its deadline | `DEADLINE_EXCEEDED` | `DEADLINE` |
-//! | the pool is being made | `UNAVAILABLE` | `RECOVERING` |
+//! | the pool is being made, or old leases may be in use | `UNAVAILABLE` | `RECOVERING` |
 //! | not the engine it says it is | `PERMISSION_DENIED` | (none) |
 //! | a fault of our own | `INTERNAL` | (none) |
 //!
@@ -65,6 +65,8 @@ pub(crate) enum Refusal {
     Deadline,
     /// The server is stopping.
     Stopping,
+    /// What an earlier start granted is unknown, and may be in use.
+    Learning,
     /// The pool's bytes are not there yet, or not at all.
     NoPoolYet,
     /// The caller has none of the roles that the call needs.
@@ -114,7 +116,7 @@ impl Refusal {
                 _ => Code::Internal,
             },
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::Overloaded { .. } | Self::Stopping | Self::NoPoolYet => Code::Unavailable,
+            Self::Overloaded { .. } | Self::Stopping | Self::Learning | Self::NoPoolYet => Code::Unavailable,
             Self::NotAttached | Self::NotPredecessor | Self::WrongRole { .. } | Self::NotYourTenant { .. } => {
                 Code::PermissionDenied
             }
@@ -130,7 +132,7 @@ impl Refusal {
             Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.reason().unwrap_or_default(),
             Self::Overloaded { .. } => "OVERLOADED",
             Self::Stopping => "DRAINING",
-            Self::NoPoolYet => "RECOVERING",
+            Self::Learning | Self::NoPoolYet => "RECOVERING",
             Self::Deadline => "DEADLINE",
             Self::WrongRole { .. } => "WRONG_ROLE",
             Self::NotYourTenant { .. } => "WRONG_TENANT",
@@ -144,7 +146,7 @@ impl Refusal {
             Self::Busy { retry, .. } => Some(*retry),
             Self::Overloaded { .. } => Some(MIN_RETRY_DELAY),
             Self::NoPoolYet => Some(POOL_RETRY_DELAY),
-            Self::Stopping | Self::Ledger(ledger::Refusal::Draining) => Some(MAX_RETRY_DELAY),
+            Self::Stopping | Self::Learning | Self::Ledger(ledger::Refusal::Draining) => Some(MAX_RETRY_DELAY),
             _ => None,
         }
     }
@@ -182,6 +184,11 @@ impl Refusal {
             }
             Self::Deadline => "the deadline passed before a decision, and nothing was reserved".into(),
             Self::Stopping => "the server is stopping; use another node".into(),
+            Self::Learning => {
+                "the service does not know what an earlier start of it granted, as its journal is gone: it \
+                               grants again when every such lease has ended; use another node"
+                    .into()
+            }
             Self::NoPoolYet => "the host pool is still being made: try again when /readyz says so".into(),
             Self::WrongRole { needed } => {
                 format!("this call needs the role {}: have the access list give it to this user", roles(needed))

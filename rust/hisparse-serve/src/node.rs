@@ -19,6 +19,7 @@ use hisparse_core::budget::Plan;
 use hisparse_core::env::{Clock, Entropy, Moment};
 use hisparse_core::error::Problems;
 use hisparse_core::ledger::{self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, Ticket, WaitQueue};
+use hisparse_core::limits::ROUTER_TTL;
 use hisparse_core::pages::{Isolation, ScrubJob};
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
@@ -52,12 +53,14 @@ pub struct NodeConfig {
     pub budget: Option<Plan>,
     /// What tenants may hold.
     pub quotas: Quotas,
+    /// How long a node that does not know what an earlier start granted grants nothing: until its last lease has ended.
+    pub learning: Duration,
 }
 
 impl NodeConfig {
     /// A node of these figures, without a plan behind them.
     pub fn of_capacity(model: &str, capacity: NodeCapacity) -> Self {
-        Self { model: model.to_owned(), capacity, budget: None, quotas: Quotas::default() }
+        Self { model: model.to_owned(), capacity, budget: None, quotas: Quotas::default(), learning: ROUTER_TTL }
     }
 
     /// The node that was planned so, and holds so much of it.
@@ -105,6 +108,8 @@ pub(crate) struct State {
     pub(crate) numa_node: Option<u32>,
     /// How much it knew of the past when it began.
     pub(crate) start: Start,
+    /// Until then leases may be in use that this node does not know: it grants nothing, and takes renewals and releases.
+    pub(crate) learning_until: Option<Moment>,
     /// Room for the journal's records of one decision.
     records: Vec<u8>,
 }
@@ -156,6 +161,8 @@ pub(crate) enum Standing {
     Granting,
     Draining,
     Stopping,
+    /// Leases of an earlier start may be in use, and nobody here knows which.
+    Learning,
     /// The pool's bytes are being made.
     Making,
     /// An engine has them.
@@ -202,6 +209,7 @@ impl Node {
             ledger.keep_log();
         }
         let sessions = Sessions::of_the_past(&remembered);
+        let learning_until = (start == Start::Unknown).then(|| clock.now().saturating_add(config.learning));
         let state = State {
             ledger,
             queue: WaitQueue::new(),
@@ -212,6 +220,7 @@ impl Node {
             pool: if hosting.is_some() { PoolBytes::Making } else { PoolBytes::Ready },
             numa_node: None,
             start,
+            learning_until,
             records: Vec::new(),
         };
         let standing = state.standing();
@@ -264,6 +273,9 @@ impl Node {
             Standing::Granting => None,
             Standing::Draining => Some("draining".into()),
             Standing::Stopping => Some("stopping".into()),
+            Standing::Learning => {
+                Some("recovering: what an earlier start granted is unknown, and has yet to end".into())
+            }
             Standing::Faulted => Some("the ledger found a fault in itself: dump it, then restart the service".into()),
             Standing::Making => Some(format!("making the host pool: {}", self.progress()).into()),
             Standing::Elsewhere => {
@@ -310,6 +322,9 @@ impl Node {
         let now = self.clock.now();
         if deadline.is_some_and(|deadline| now > deadline) {
             return Err(Refusal::Deadline);
+        }
+        if state.learning_until.is_some_and(|until| until <= now) {
+            state.learning_until = None;
         }
         let before = state.ledger.sequence();
         state.ledger.advance(now);
@@ -515,6 +530,7 @@ impl State {
     pub(crate) fn grants_at_all(&self) -> Result<(), Refusal> {
         match self.pool {
             _ if self.stopping => Err(Refusal::Stopping),
+            _ if self.learning_until.is_some() => Err(Refusal::Learning),
             PoolBytes::Ready => Ok(()),
             PoolBytes::Making | PoolBytes::Elsewhere | PoolBytes::Failed => Err(Refusal::NoPoolYet),
         }
@@ -571,6 +587,8 @@ impl State {
             Standing::Elsewhere
         } else if self.pool == PoolBytes::Failed {
             Standing::Failed
+        } else if self.learning_until.is_some() {
+            Standing::Learning
         } else if self.ledger.is_draining() {
             Standing::Draining
         } else {

@@ -10,6 +10,7 @@ mod budget;
 mod freshness;
 mod health;
 mod killed;
+mod learning;
 mod lifecycle;
 mod memory;
 mod overload;
