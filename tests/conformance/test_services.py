@@ -76,6 +76,15 @@ def test_a_tenant_in_use_is_not_run_under(ledger_only: Served) -> None:
         assert not held.release().already_released
 
 
+def test_a_node_whose_tenants_have_quotas_conforms(serve: Callable[..., Served]) -> None:
+    served = serve("--tenants", "search: seats=1..2; *: seats=..2")
+    report = conformance.run(served.target, destructive=True)
+    assert report.failures() == {}
+    skipped = {result.name: result.message for result in report.results if result.outcome == "skipped"}
+    assert "quota" in skipped["admit.no_two_leases_share_a_page"]
+    assert report.counts()["passed"] >= FEWEST_CASES
+
+
 def test_a_node_under_load_is_never_called_faulty(serve: Callable[..., Served]) -> None:
     served = serve("--host-pool", "16GiB", "--kv-bytes", "20GiB")
     over = threading.Event()

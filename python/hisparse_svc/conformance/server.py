@@ -223,10 +223,11 @@ class Server:
             try:
                 return self.call(name, **fields)
             except Refused as refused:
-                if refused.reason != "POOL_BUSY":
+                if refused.reason not in ("POOL_BUSY", "QUOTA"):
                     raise
                 laws.kept_by_refusal(refused)
-                (fit,) = self.capacity(longest).fits
+                view = asked[0]["tenant"] if refused.reason == "QUOTA" else ""
+                (fit,) = self.capacity(longest, tenant=view).fits
                 if fit.count < len(asked):
                     raise Skipped(f"the node has no room for this case: {refused.text}") from None
                 told = f"{len(asked)} x {longest} tokens are refused, and {fit.count} x would be granted: {refused}"
