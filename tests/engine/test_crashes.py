@@ -49,7 +49,7 @@ def pools_mapped_by(pids: list[int]) -> int:
     return sum(text.count("hisparse-segment") for text in texts)
 
 
-def test_an_engine_outlives_its_service_and_learns_of_the_new_pool(begin: Callable[[], Served]) -> None:
+def test_an_engine_outlives_its_service_and_goes_on_with_the_next(begin: Callable[[], Served]) -> None:
     first = begin()
     with HostPool.attach(first.target) as pool:
         lease = pool.client.admit(64).commit()
@@ -62,13 +62,22 @@ def test_an_engine_outlives_its_service_and_learns_of_the_new_pool(begin: Callab
         with pytest.raises(Unreachable):
             pool.client.get_capacity()
         second = begin()
-        with HostPool.attach(second.target) as anew, Client(second.target) as client:
-            assert anew.epoch > pool.epoch
+        notice = pool.next_notice(60)
+        assert notice is not None
+        assert notice[0] == "resumed"
+        assert pool.standing == "open"
+        assert pool.epoch == int(notice[1]) > lease.epoch
+        with HostPool.attach(second.target, role="reader", rank=1) as reader:
+            for layer in (3, 4):
+                assert reader.read_row(layer, page=page, row=1) == ROW, "the pool is the one it was"
+        # From another process it would speak for its session by the token alone.
+        with Client(second.target, session=pool.token) as client:
             with pytest.raises(StaleEpoch):
                 client.commit(lease.id, lease.epoch)
-            assert client.get_capacity().pool("host_pages").free == anew.pages - 1
-            assert anew.read_row(3, page=page, row=1) == bytes(656), "the new pool is other memory"
-            assert pool.read_row(3, page=page, row=1) == ROW
+            now = client.get_lease(lease.id)
+            assert (now.epoch, now.extents, now.state) == (pool.epoch, lease.extents, lease.state)
+            assert not client.release(now.id).quarantined
+            assert client.get_capacity().pool("host_pages").free == pool.pages - 1
 
 
 ENGINE = """
@@ -105,9 +114,10 @@ def test_both_killed_leave_nothing_and_the_next_one_starts_in_their_place(begin:
     assert pools_mapped_by(pids) == 0
     assert in_shm() == before
     left = sorted(path.name for path in first.socket.parent.iterdir())
-    assert left == ["node.sock", "node.sock.attach", "node.sock.epoch"], "what the next one replaces, and its epoch"
+    sockets, kept = ["node.sock", "node.sock.attach"], ["node.sock.epoch", "node.sock.journal", "node.sock.sessions"]
+    assert left == sockets + kept, "what the next one replaces, and what it reads"
     second = begin()
     with HostPool.attach(second.target) as pool:
         assert pool.writable
     assert second.end() == 0
-    assert [path.name for path in second.socket.parent.iterdir()] == ["node.sock.epoch"]
+    assert sorted(path.name for path in second.socket.parent.iterdir()) == kept
