@@ -92,7 +92,7 @@ __device__ __forceinline__ void add_values(Sums& sums, u32 tile, u32 scores, flo
     }
     if constexpr (FP8) {
 #pragma unroll
-      for (int i = 0; i < 8; i += 2) {                       // 32 dimensions: 2 g and 2 g + 1 of the first 16, the last 16
+      for (int i = 0; i < 8; i += 2) {                       // 32 dimensions: 2 g, 2 g + 1 of the first and last 16
         u32 r[4], a[4];
         load_matrices_transposed(r, rows + lane_row + i * 16);
 #pragma unroll

@@ -11,9 +11,9 @@
 //                 starts from, the tops of all earlier tiles, is handed on from tile to tile (TOPS_DONE): a scorer takes
 //                 it over when its products are done, and hands it on before it computes exponentials.
 //
-// FP8: on the way to the operand a K row is multiplied by f16(scale / 2^e), 2^e at least the row's largest scale, its RoPE
-// part by 2^-e, and the logit by 2^e in fp32; a V row by f16(scale / n), where n is a power of two per scale group that
-// follows the largest scale. Both round by 2^-11 and no more.
+// FP8: on the way to the operand a K row is multiplied by f16(scale / 2^e), 2^e at least the row's largest scale, its
+// RoPE part by 2^-e, and the logit by 2^e in fp32; a V row by f16(scale / n), where n is a power of two per scale group
+// that follows the largest scale. Both round by 2^-11 and no more.
 //
 // Blocks of a cluster exchange tops and sums first, then normalised outputs in halves through distributed shared memory;
 // each finishes a SPLITS-th of the output, in a fixed order, so results repeat bit by bit.
@@ -69,7 +69,8 @@ __device__ __forceinline__ void value(const Call& call, const Share& share, u32 
       if constexpr (FP8) {
         u32 raw[4];
         load_matrices_transposed(raw, tile + k * 16 * ROW_PITCH + half * 128);
-        const u32 scale0 = load_u32(scales + half * TILE * 2 + k * 32), scale1 = load_u32(scales + half * TILE * 2 + k * 32 + 16);
+        const u32 pair = scales + half * TILE * 2 + k * 32;
+        const u32 scale0 = load_u32(pair), scale1 = load_u32(pair + 16);
         products_wait<1>();
 #pragma unroll
         for (int z = 0; z < 2; z++) {

@@ -1,4 +1,4 @@
-// Sparse MLA decode of BF16 rows for 64 heads a block: heads in M, so that products are wide and rows are read by few blocks.
+// Sparse MLA decode of BF16 rows for 64 heads a block: heads in M, so that products are wide and few blocks read a row.
 //
 //   warpgroup 0    S (heads × 64 tokens) = Q Kᵀ, softmax, P to shared memory, O (heads × dimensions 0-255) += P V
 //   warpgroup 1    O (heads × dimensions 256-511) += P V
@@ -70,7 +70,8 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
 #pragma unroll
         for (int block = 0; block < KEY_BLOCKS; block++)
           if ((block / 4 == 1) == (right == 1)) copy_piece(to + block * BLOCK, from + block * 128, real);
-        if (!right && piece == 0) store_f32(shared + MASKS + (buffer * TILE + row_of(thread, r)) * 4, real ? 0.f : -INFINITY);
+        if (!right && piece == 0)
+          store_f32(shared + MASKS + (buffer * TILE + row_of(thread, r)) * 4, real ? 0.f : -INFINITY);
       }
     }
     arrive_when_copied(shared + FULL + 8 * buffer);
@@ -187,7 +188,7 @@ __device__ __forceinline__ void score(const Call& call, u32 shared, int tiles, O
   products_wait<0>();
   int buffer = 0;
 #pragma unroll 1
-  for (int i = 0; i + 1 < tiles; i++) {                      // the last tile is apart: with a branch here, products queue up
+  for (int i = 0; i + 1 < tiles; i++) {                      // the last tile is apart: a branch here would serialise products
     weigh(i);
     start_values(o, p, shared + TILES + buffer * TILE_BYTES, 0);
     products_wait<0>();                                      // rows that are free soon are worth more than no gap here

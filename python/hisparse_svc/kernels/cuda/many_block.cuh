@@ -1,4 +1,4 @@
-// Blocks of many heads (decode_many.cu): what lies where in shared memory, who meets whom, how rows and queries get there.
+// Blocks of many heads (decode_many.cu): what lies where in shared memory, who meets whom, how rows and queries arrive.
 #pragma once
 #include "decode.cuh"
 #include "wgmma.cuh"
@@ -13,8 +13,8 @@ static_assert(THREADS == CONSUMERS + GROUP, "scorers, values, producers");
 constexpr int ENTRY_REGISTERS = 65536 / THREADS / 8 * 8;     // of a thread, before warpgroups trade them
 constexpr float QUERY_FACTOR = FP8 ? 1.f / 16 : 1.f;         // bf16 queries into f16's range
 constexpr float NO_TOP = -1e30f;                             // finite, so that differences are never NaN
-// Whether the values may start on a tile at once. With more than two tiles in the ring they wait until the products of the
-// next scores no longer compete; with two, rows must be free soon, or the next tile is late (57 us became 100).
+// Whether the values may start on a tile at once. With more than two tiles in the ring they wait until the products of
+// the next scores no longer compete; with two, rows must be free soon, or the next tile is late (57 us became 100).
 constexpr bool VALUES_AT_ONCE = SCORERS == 2 || UNITS == 4;
 constexpr float MOVE = 8.f;                                  // tops are looked at again when a logit exceeds one by this
 
@@ -102,8 +102,8 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
   }
 }
 
-// By 3 × GROUP threads: queries to shared memory, nine blocks of 64 numbers, rows of 128 bytes. FP8 rows come to the operand four numbers a
-// thread, so their latent numbers lie in that order: 0 1 4 5 8 9 12 13 | 2 3 6 7 10 11 14 15 of 16.
+// By 3 × GROUP threads: queries to shared memory, nine blocks of 64 numbers, rows of 128 bytes. FP8 rows come to the
+// operand four numbers a thread, so latent numbers lie in that order: 0 1 4 5 8 9 12 13 | 2 3 6 7 10 11 14 15 of 16.
 __device__ __forceinline__ void load_query(const Call& call, const Share& share, u32 shared, int thread) {
   constexpr int PIECES = HEADS * KEY / 16, LOADS = PIECES / (3 * GROUP);
   static_assert(LOADS * 3 * GROUP == PIECES, "whole rounds");

@@ -34,7 +34,7 @@ __device__ __forceinline__ void multiply_keys_bf16(Logits& s, u32 rows, u64 quer
   }
 }
 
-// The same of FP8 rows: 2 batches of RoPE, 16 of latent numbers; raw bytes are loaded one batch ahead of their conversion.
+// The same of FP8 rows: 2 batches of RoPE, 16 of latent numbers; raw bytes are loaded a batch ahead of their conversion.
 // inverse: 2^-e of this thread's two rows, as pairs of bf16; scale(row, group): scale / 2^e.
 template <typename Scale>
 __device__ __forceinline__ void multiply_keys_fp8(Logits& s, u32 rows, u64 query, u32 inverse0, u32 inverse1, Scale scale) {

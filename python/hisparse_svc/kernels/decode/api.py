@@ -49,7 +49,8 @@ def sparse_mla_decode(
             count is skipped.
         out: Where to write, `[batch, query row, head, 512]` of q's type; allocated where not given.
         lse: Where to write, `f32 [batch, query row, head]` (f64 for float64 queries); allocated where not given.
-        max_sms: SMs to use at most, which leaves the others to a gather; 0: all of them.
+        max_sms: SMs to plan for, which leaves the others to a gather; 0: all of them. Work is split so that it runs at
+            once on so many, where the queries themselves are not more.
         backend: `auto`, or a name in `decode.backends`.
 
     Returns:
