@@ -5,7 +5,7 @@
 //   warpgroup 2    producers: rows in pieces of 16 bytes, in the swizzled order that products read
 //
 //   a tile         nine blocks of 64 numbers × 64 tokens, rows of 128 bytes; keys are all nine, values the first eight
-//                  two are held; of each, values 256-511 are free when warpgroup 1 is done, the rest after warpgroup 0
+//   warpgroup 0    ─ softmax i ─ start P V of i ─ start Q Kᵀ of i + 1 ─ wait for both ─ softmax i + 1 ─      two tiles
 //
 // Blocks of a cluster exchange tops and sums, then normalised outputs in bf16 through distributed shared memory; each
 // finishes a SPLITS-th of the output, in a fixed order, so results repeat bit by bit.
@@ -25,8 +25,7 @@ constexpr int MASKS = WEIGHTS + HEADS * TILE * 2;            // [buffer][token]
 constexpr int KEPT = MASKS + BUFFERS * TILE * 4;             // [head]: what older outputs are multiplied by
 constexpr int FULL = KEPT + HEADS * 4;
 constexpr int EMPTY = FULL + 8 * BUFFERS;
-constexpr int EMPTY_RIGHT = EMPTY + 8 * BUFFERS;             // its own barrier: what is free first is fetched first
-constexpr int WEIGHTS_FULL = EMPTY_RIGHT + 8 * BUFFERS, WEIGHTS_EMPTY = WEIGHTS_FULL + 8;
+constexpr int WEIGHTS_FULL = EMPTY + 8 * BUFFERS, WEIGHTS_EMPTY = WEIGHTS_FULL + 8;
 constexpr int SUMS = WEIGHTS_EMPTY + 8;                      // [block of the cluster][head]: top, sum
 constexpr int END = SUMS + SPLITS * HEADS * 8;
 static_assert(END <= SHARED_BYTES, "shared memory");
@@ -59,20 +58,15 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
       current[r] = ahead[r];
       ahead[r] = tile + 1 < share.end ? pick_at(call, share, (tile + 1) * TILE + row_of(thread, r)) : -1;
     }
+    barrier_wait(shared + EMPTY + 8 * buffer, parity);
 #pragma unroll
-    for (int right = 0; right < 2; right++) {
-      barrier_wait(shared + (right ? EMPTY_RIGHT : EMPTY) + 8 * buffer, parity);
+    for (int r = 0; r < ROWS; r++) {
+      const bool real = is_row(call, current[r]);
+      const u8* from = call.rows + (real ? current[r] * call.row_pitch : 0) + piece * 16;
+      const u32 to = shared + TILES + buffer * TILE_BYTES + row_of(thread, r) * 128 + swizzled;
 #pragma unroll
-      for (int r = 0; r < ROWS; r++) {
-        const bool real = is_row(call, current[r]);
-        const u8* from = call.rows + (real ? current[r] * call.row_pitch : 0) + piece * 16;
-        const u32 to = shared + TILES + buffer * TILE_BYTES + row_of(thread, r) * 128 + swizzled;
-#pragma unroll
-        for (int block = 0; block < KEY_BLOCKS; block++)
-          if ((block / 4 == 1) == (right == 1)) copy_piece(to + block * BLOCK, from + block * 128, real);
-        if (!right && piece == 0)
-          store_f32(shared + MASKS + (buffer * TILE + row_of(thread, r)) * 4, real ? 0.f : -INFINITY);
-      }
+      for (int block = 0; block < KEY_BLOCKS; block++) copy_piece(to + block * BLOCK, from + block * 128, real);
+      if (piece == 0) store_f32(shared + MASKS + (buffer * TILE + row_of(thread, r)) * 4, real ? 0.f : -INFINITY);
     }
     arrive_when_copied(shared + FULL + 8 * buffer);
     __syncwarp();
@@ -191,10 +185,10 @@ __device__ __forceinline__ void score(const Call& call, u32 shared, int tiles, O
   for (int i = 0; i + 1 < tiles; i++) {                      // the last tile is apart: a branch here would serialise products
     weigh(i);
     start_values(o, p, shared + TILES + buffer * TILE_BYTES, 0);
-    products_wait<0>();                                      // rows that are free soon are worth more than no gap here
-    if (lane == 0) barrier_arrive(shared + EMPTY + 8 * buffer);
     wait_rows(shared, buffer ^ 1, ((i + 1) / 2) & 1);
     start_scores(s, shared, shared + TILES + (buffer ^ 1) * TILE_BYTES);
+    products_wait<1>();
+    if (lane == 0) barrier_arrive(shared + EMPTY + 8 * buffer);
     products_wait<0>();
     buffer ^= 1;
   }
@@ -221,7 +215,7 @@ __device__ __forceinline__ void value(u32 shared, int tiles, Output& o, int w, i
     wait_rows(shared, buffer, (i / 2) & 1);
     start_values(o, p, shared + TILES + buffer * TILE_BYTES, 1);
     products_wait<0>();
-    if (lane == 0) barrier_arrive(shared + EMPTY_RIGHT + 8 * buffer);
+    if (lane == 0) barrier_arrive(shared + EMPTY + 8 * buffer);
   }
 }
 
@@ -310,8 +304,7 @@ decode_wide(const bf16* q, const u8* rows, const int* picks, const int* counts, 
   if (thread == 0) {
     for (int b = 0; b < BUFFERS; b++) {
       barrier_init(shared + FULL + 8 * b, GROUP + 4);        // copies of each thread, stores of each warp
-      barrier_init(shared + EMPTY + 8 * b, 4);
-      barrier_init(shared + EMPTY_RIGHT + 8 * b, 4);
+      barrier_init(shared + EMPTY + 8 * b, 8);
     }
     barrier_init(shared + WEIGHTS_FULL, 4);
     barrier_init(shared + WEIGHTS_EMPTY, 4);

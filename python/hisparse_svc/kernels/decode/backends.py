@@ -143,7 +143,7 @@ BACKENDS = {
         ),
         Backend(
             "cuda",
-            "Hopper: own kernels, faster than the others at every head count and batch measured",
+            "Hopper: own kernels for any head count; docs/decode.md compares them",
             _STORED,
             _cuda,
             sms=_HOPPER,
@@ -162,7 +162,7 @@ BACKENDS = {
         ),
         Backend(
             "flashmla",
-            "never by itself: it was slower than the own kernels at every point of docs/decode.md",
+            "on request: a wheel with rules of its own, kept to compare with (docs/decode.md)",
             _STORED,
             _flashmla,
             sms=_HOPPER,
