@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from hisparse_svc import InvalidInput
 from hisparse_svc.engine import MLA_FP8, Geometry, HotCache
 from hisparse_svc.kernels import merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.decode.backends import AUTO_ORDER, BACKENDS
+from hisparse_svc.kernels.decode.call import make_call
 
 from tests.kernels.decode_cases import EDGE_NAMES, ROW_BYTES, SCALE, edge_cases, make
 
@@ -135,7 +137,14 @@ def test_a_backend_that_cannot_says_which_can() -> None:
             with pytest.raises(InvalidInput, match="use backend reference"):
                 sparse_mla_decode(**case.arguments(), scale=SCALE, backend=name)
         assert backend.why
-    assert set(AUTO_ORDER) <= set(BACKENDS) | {"cuda", "triton"}
+    assert set(AUTO_ORDER) <= set(BACKENDS)
+
+
+def test_a_package_that_is_not_there_is_named() -> None:
+    call = make_call(**make("fp8", 8).arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
+    absent = replace(BACKENDS["reference"], name="other", module="no_such_package.of_ours")
+    assert absent.missing(call) == "backend other needs the package no_such_package.of_ours"
+    assert BACKENDS["reference"].missing(call) == ""
 
 
 def test_parts_that_do_not_fit_each_other_are_refused() -> None:

@@ -154,7 +154,7 @@ def _merge(parts, part_lse, sink, out, lse, heads, has_sink: tl.constexpr, split
 
 def _splits(call: DecodeCall, head_blocks: int) -> int:
     """Programs of one query: a power of two that fills the GPU twice, and leaves each program two tiles."""
-    sms = torch.cuda.get_device_properties(call.q.device).multi_processor_count
+    sms = call.max_sms or torch.cuda.get_device_properties(call.q.device).multi_processor_count
     wanted = max(1, 2 * sms // (call.queries * head_blocks))
     tiles = max(1, call.top_k // (2 * _BLOCK_TOKENS))
     return 1 << (min(wanted, tiles, _MOST_SPLITS).bit_length() - 1)

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["AUTO_ORDER", "BACKENDS", "Backend", "choose"]
 
 _ANY_SM = range(1000)
+
+
+@functools.cache
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is in is not there either
+        return False
 
 
 @dataclass(frozen=True)
@@ -89,12 +98,12 @@ class Backend:
             rule = f"must hold a multiple of {self.rows_multiple} rows"
             refuse("rows.shape", tuple(call.rows.shape), rule, "use backend cuda or triton")
         if call.max_sms and not self.capped:
-            refuse("max_sms", call.max_sms, "must be 0", "only backend cuda leaves SMs free")
+            refuse("max_sms", call.max_sms, "must be 0", "backends cuda and triton leave SMs free")
         return found
 
     def missing(self, call: DecodeCall) -> str:
         """What the machine lacks for it; empty where nothing."""
-        if self.module and importlib.util.find_spec(self.module) is None:
+        if self.module and not _installed(self.module):
             return f"backend {self.name} needs the package {self.module}"
         if call.q.is_cuda:
             major, minor = torch.cuda.get_device_capability(call.q.device)
@@ -158,6 +167,7 @@ BACKENDS = {
             _triton,
             sms=range(80, 1000),
             fp8_sms=range(89, 1000),
+            capped=True,
             module="triton",
         ),
         Backend(
@@ -176,8 +186,8 @@ BACKENDS = {
 }
 """Backends by name."""
 
-AUTO_ORDER = ("cuda", "triton", "reference")
-"""What `auto` asks, in turn; on a CUDA device `reference` answers fp32 alone, as it would be slow unnoticed."""
+AUTO_ORDER = ("cuda", "triton")
+"""What `auto` asks on a CUDA device, in turn; `reference` answers fp32 alone there, as it would be slow unnoticed."""
 
 
 def _able(attribute: str, value: str) -> str:
@@ -210,9 +220,7 @@ def _automatic(call: DecodeCall) -> Backend:
         return choose("reference", call)
     lacking, problems = [], []
     for name in AUTO_ORDER:
-        backend = BACKENDS.get(name)
-        if backend is None or name == "reference":
-            continue
+        backend = BACKENDS[name]
         refused, reason = backend.refusals(call), backend.missing(call)
         if not refused and not reason:
             return backend
