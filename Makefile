@@ -72,7 +72,7 @@ bench-gpu: ## Measure swap-in on this machine's GPU, with the pages as the alloc
 	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py
 
 FUZZ_SECONDS ?= 60
-fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, as messages of the attach socket and as a journal; operations on the ledger (nightly toolchain)
+fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, as messages of the attach socket, as a layout and as a journal; operations on the ledger (nightly toolchain)
 	fuzz/run $(FUZZ_SECONDS)
 
 soak: build ## Half an hour of callers that come, go and are killed: memory and descriptors must stay flat
@@ -107,7 +107,7 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 1,000 killed engines and services, bad peers, 40 minutes of fuzzing, 100,000 re-granted pages; the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages; the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
 	HISPARSE_RACE_ADMITS=100000 cargo test --quiet -p hisparse-serve --test serve four_routers
