@@ -273,7 +273,8 @@ def _as_flags(failure: InvalidInput) -> InvalidInput:
 
     def flag(field: str) -> str:
         named = "max_requests" if field == "request_slots" else field  # the flag's name, and the pool's
-        return named if named.startswith("--") else f"--{named.replace('_', '-')}"
+        # What is no setting (the journal file) has a name of two words.
+        return named if named.startswith("--") or " " in named else f"--{named.replace('_', '-')}"
 
     return InvalidInput([replace(problem, field=flag(problem.field)) for problem in failure.problems])
 

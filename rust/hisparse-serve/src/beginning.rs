@@ -129,7 +129,7 @@ impl Past {
                     "an engine still uses the pool of an earlier start, and there is no journal of that pool here";
                 let remedy = "start with the settings of that start, or stop the engine";
                 let place = keeping.journal.as_deref().unwrap_or(Path::new("")).display();
-                return Err(Problems::one(Problem::new("journal", place, rule, remedy)));
+                return Err(Problems::one(Problem::new("journal file", place, rule, remedy)));
             }
             return Ok(anew("the pool of the earlier start was another one, or is gone"));
         };
@@ -167,7 +167,7 @@ impl Past {
         let mut ledger = restored.map_err(|error| {
             let place = journal.as_deref().unwrap_or(Path::new("")).display();
             let remedy = "move the file away: the service begins anew and the leases in it are lost";
-            Problems::one(Problem::new("journal", place, error.to_string(), remedy))
+            Problems::one(Problem::new("journal file", place, error.to_string(), remedy))
         })?;
         ledger.await_sessions(now);
         let mut dead = remembered.dead;

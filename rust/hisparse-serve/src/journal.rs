@@ -47,13 +47,13 @@ pub(crate) fn read(path: &Path) -> Result<Option<Found>, Problems> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             let remedy = "let the server's user read it, or move it away: its leases are then lost";
-            return Err(Problems::one(Problem::new("journal", path.display(), error.to_string(), remedy)));
+            return Err(Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy)));
         }
     };
     understood(&bytes).map_err(|rule| {
         let remedy = "stop the engine that uses the pool, if one does, then move the file away: the service begins anew \
                       and the leases in it are lost";
-        Problems::one(Problem::new("journal", path.display(), rule, remedy))
+        Problems::one(Problem::new("journal file", path.display(), rule, remedy))
     })
 }
 
@@ -122,7 +122,7 @@ impl Journal {
         let state = write_state(image, remembered);
         let file = replace(path, &state).map_err(|error| {
             let remedy = "make its folder writable and have room, or give another path for the socket";
-            Problems::one(Problem::new("journal", path.display(), error.to_string(), remedy))
+            Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy))
         })?;
         let bytes = state.len() as u64;
         Ok(Self {
