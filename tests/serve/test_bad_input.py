@@ -109,7 +109,7 @@ def test_a_port_in_use_is_refused(serve: Callable[..., Served], tmp_path: Path) 
 def test_an_address_that_is_not_loopback_is_refused(tmp_path: Path) -> None:
     told = run("serve", "--socket", str(tmp_path / "s"), "--http", "off", "--listen", "0.0.0.0:7411")
     assert told.code == 2
-    assert "mTLS" in told.err
+    assert "--tls-client-ca" in told.err
 
 
 def test_what_owns_no_bytes_locks_none(tmp_path: Path) -> None:
