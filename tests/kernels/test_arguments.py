@@ -89,6 +89,7 @@ def test_host_rows_must_be_bytes_in_host_memory_aligned_and_apart() -> None:
     assert _fields(lambda: HostRows(good[..., :660])) == ["host.row_bytes"]
     assert _fields(lambda: HostRows(good[..., 8:664])) == ["host.address"]
     assert _fields(lambda: HostRows(good.as_strided((3, 64, 2, 656), (672 * 128, 640, 656, 1)))) == ["host.stride"]
+    assert "host.pages" in _fields(lambda: HostRows(good.as_strided((2**26, 64, 1, 656), (0, 656, 656, 1))))
     assert "host.stride" in _fields(lambda: HostRows(torch.empty((3, 64, 2, 1312), dtype=torch.uint8)[..., ::2]))
 
 
