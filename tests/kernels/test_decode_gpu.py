@@ -17,6 +17,8 @@ from tests.kernels.decode_cases import SCALE, Case, edge_cases, make
 pytestmark = pytest.mark.gpu
 
 KINDS = ("fp8", "bf16")
+TRITON_CASES = ("plain", "no pick at all", "scales from tiny to huge", "infinite sink", "counts")
+"""Of the edge cases: Triton compiles anew for most of the others."""
 OUT_ERROR = 5e-3
 """Of the norm, against float64: what bfloat16 queries and outputs leave; FP8 rows are dequantised without more."""
 LSE_ERROR = 3e-4
@@ -81,6 +83,8 @@ def test_the_wheel_where_its_rules_hold(kind: str, heads: int) -> None:
 )
 def test_edge_cases(backend: str, kind: str, heads: int) -> None:
     for name, plain in edge_cases(kind, heads).items():
+        if backend == "triton" and name not in TRITON_CASES:
+            continue
         case = plain.poisoned()
         _compare(_run(case, backend), case, f"{backend} {kind} {heads} heads, {name}")
 
