@@ -119,11 +119,11 @@ class Step:
         """Parting the picks, alone."""
         split_picks(self.scene.geometry, self.scene.plans[group], self.split)
 
-    def hits(self, group: int) -> None:
+    def to_hits(self, group: int) -> None:
         """Attention over hits alone, on the SMs that a gather leaves."""
         self._part(group, self.split.hits, SMS - self.blocks)
 
-    def misses(self, group: int) -> None:
+    def to_misses(self, group: int) -> None:
         """Attention over misses alone."""
         self._part(group, self.split.misses, 0)
 
@@ -160,7 +160,7 @@ def measure(timer: Timer, scene: Scene, step: Step, misses: int) -> Row:
         scene.each(scene.resolve)()
         row[name] = timer(scene.each(getattr(step, name)), scene.groups, scene.reset)
     scene.each(scene.resolve, step.parting)()
-    for name in ("parting", "hits", "misses", "merging"):
+    for name in ("parting", "to_hits", "to_misses", "merging"):
         row[name] = timer(scene.each(getattr(step, name)), scene.groups)["us"]
     longest = max(row["gather"]["us"], row["attention"]["us"])
     row["overlapped_over_longest"] = round(row["overlapped"]["us"] / longest, 3)
@@ -177,7 +177,7 @@ def summary(rows: list[Row]) -> str:
         f"  attention {row['attention']['us']:6.1f}  serial {row['serial']['us']:7.1f}"
         f" ({row['serial_over_longest']:.2f})  overlapped {row['overlapped']['us']:7.1f}"
         f" ({row['overlapped_over_longest']:.2f})  {row['chosen']}"
-        f"  parting {row['parting']} hits {row['hits']} misses {row['misses']} merging {row['merging']}"
+        f"  parting {row['parting']} to hits {row['to_hits']} to misses {row['to_misses']} merging {row['merging']}"
         for row in rows
     )
 

@@ -37,7 +37,8 @@ __device__ __forceinline__ float guess(const float* scores, int visible, Shared&
 #pragma unroll
   for (int i = 0; i < SAMPLE_QUADS; ++i) {
     if (i >= quads) break;
-    const i64 place = (i64)(i * THREADS + threadIdx.x) * (visible / 4) / (quads * THREADS);
+    // The lanes of a warp are spread over the whole row.
+    const i64 place = (i64)((i * WARP + lane_id()) * WARPS + warp_id()) * (visible / 4) / (quads * THREADS);
     const float4 v = __ldcg((const float4*)scores + place);
     mine = fmaxf(fmaxf(mine, fmaxf(v.x, v.y)), fmaxf(v.z, v.w));
   }
