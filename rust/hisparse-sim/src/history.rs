@@ -51,7 +51,7 @@ impl History {
     }
 
     pub(crate) fn restarted(&mut self, epoch: u64, at: u64) {
-        self.at_node.push(Entry { op: Op::Restart { epoch }, invoked: at, answered: Some(at) });
+        self.at_node.push(Entry { op: Op::Restart { keeps: false, epoch }, invoked: at, answered: Some(at) });
     }
 
     /// What happened at the node that no recorded call asked for.

@@ -167,8 +167,10 @@ pub enum Op {
         /// Its new holder.
         session: u64,
     },
-    /// At the node: it starts anew, with nothing in it.
+    /// At the node: it was killed and starts again, under a new epoch.
     Restart {
+        /// It has a journal: what is held stays held. Else it is empty.
+        keeps: bool,
         /// The new generation.
         epoch: u64,
     },
@@ -210,7 +212,8 @@ impl Spec for Room {
                     leases[at].session = Some(*session);
                 })]
             }
-            Op::Restart { epoch } => vec![State { epoch: *epoch, ..State::default() }],
+            Op::Restart { keeps: true, epoch } => vec![State { epoch: *epoch, ..state.clone() }],
+            Op::Restart { keeps: false, epoch } => vec![State { epoch: *epoch, ..State::default() }],
         }
     }
 
@@ -263,7 +266,10 @@ impl Room {
         let fits = |at: usize| self.fits(state.pages(), more(at), state.leases.len() as u64);
         match (got, live) {
             (Got::Lease(_) | Got::Unknown, Some(at)) if fits(at) => {
-                vec![state.changed(|leases| leases[at].pages = leases[at].pages.max(pages))]
+                let grown = state.changed(|leases| leases[at].pages = leases[at].pages.max(pages));
+                // A node that was killed may never have heard of it.
+                let unheard = (got == Got::Unknown).then(|| state.clone());
+                unheard.into_iter().chain([grown]).collect()
             }
             (Got::Busy, Some(at)) => only_if(!fits(at), state),
             (Got::Refused, None) | (Got::Unknown, _) => vec![state.clone()],
@@ -291,13 +297,18 @@ fn commit(state: &State, id: u128, epoch: u64, session: Option<u64>, done: Optio
 fn release(state: &State, at: Option<usize>, session: Option<u64>, gone: Gone) -> Vec<State> {
     let Some(at) = at else { return only_if(matches!(gone, Gone::Already | Gone::Unknown), state) };
     let held_by_other = state.leases[at].session.is_some_and(|holder| session != Some(holder));
-    match gone {
-        Gone::Quarantined | Gone::Unknown if held_by_other => {
-            vec![state.changed(|leases| leases[at].quarantined = true)]
-        }
-        Gone::Freed | Gone::Unknown if !held_by_other => vec![state.changed(|leases| {
+    let done = state.changed(|leases| {
+        if held_by_other {
+            leases[at].quarantined = true;
+        } else {
             leases.remove(at);
-        })],
+        }
+    });
+    match gone {
+        // A node that was killed may never have heard of it.
+        Gone::Unknown => vec![state.clone(), done],
+        Gone::Quarantined if held_by_other => vec![done],
+        Gone::Freed if !held_by_other => vec![done],
         _ => Vec::new(),
     }
 }
@@ -406,16 +417,20 @@ mod tests {
     #[test]
     fn a_commit_of_an_older_epoch_is_never_accepted() {
         let commit = |epoch, done| Op::Commit { id: 1, epoch, session: None, done: Some(done) };
-        let calls = |then| vec![Op::Restart { epoch: 4 }, admit("a", 1, Got::Lease(1)), then];
+        let calls = |then| vec![Op::Restart { keeps: false, epoch: 4 }, admit("a", 1, Got::Lease(1)), then];
         assert_eq!(in_turn(calls(commit(4, true))), Verdict::Linearizable);
         assert_eq!(in_turn(calls(commit(3, false))), Verdict::Linearizable);
         assert!(bad(&in_turn(calls(commit(3, true)))));
     }
 
     #[test]
-    fn a_restart_empties_the_node_at_one_moment() {
-        let after = Op::GetCapacity { free_pages: 10, free_requests: 2, epoch: 2 };
-        let restart = Op::Restart { epoch: 2 };
-        assert_eq!(in_turn(vec![admit("a", 9, Got::Lease(1)), restart, after]), Verdict::Linearizable);
+    fn a_restart_with_a_journal_keeps_what_is_held_and_one_without_empties_the_node() {
+        let after = |keeps, free_pages, free_requests| {
+            let after = Op::GetCapacity { free_pages, free_requests, epoch: 2 };
+            in_turn(vec![admit("a", 9, Got::Lease(1)), Op::Restart { keeps, epoch: 2 }, after])
+        };
+        assert_eq!(after(true, 1, 1), Verdict::Linearizable);
+        assert_eq!(after(false, 10, 2), Verdict::Linearizable);
+        assert!(bad(&after(true, 10, 2)), "a node that forgot a lease is found out");
     }
 }

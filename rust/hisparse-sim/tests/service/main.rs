@@ -38,7 +38,7 @@ fn record(seed: u64, tally: &mut Tally) -> Vec<Entry<Op>> {
         let began = recorder.now();
         let server = Server::start(&socket);
         let epoch = runtime.block_on(client::epoch(&socket));
-        recorder.add(Op::Restart { epoch }, began, Some(recorder.now()));
+        recorder.add(Op::Restart { keeps: true, epoch }, began, Some(recorder.now()));
         let clients: Vec<_> = (0..CLIENTS)
             .map(|place| Client::new(seed, life * CLIENTS + place, epoch, Arc::clone(&recorder)))
             .map(|client| runtime.spawn(client.run(socket.clone(), TRAFFIC * 4)))
