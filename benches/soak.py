@@ -6,7 +6,7 @@ Usage: ``python benches/soak.py --minutes 30 --out benches/results/soak.json`` a
 ::
 
     every 5 s: a churning caller starts; every second one is killed (SIGKILL) in the midst of its calls
-    at a third and two thirds: the service is stopped and started anew at the same socket (reconnects), counted apart
+    with --restarts N: the service is killed and started anew at the same socket so many times, each life counted apart
     every 10 s: RssAnon, descriptors, connections, calls, leases of the service
 
 Flat means: the median of the last tenth of a service's life is at most 5 % (and 2 MiB, and 8 descriptors) above that of
@@ -128,17 +128,17 @@ class Callers:
             caller.wait()
 
 
-def soak(load: Path, minutes: float) -> tuple[list[Served], Callers]:
+def soak(load: Path, minutes: float, restarts: int) -> tuple[list[Served], Callers]:
     """Run the soak."""
     begin = time.monotonic()
-    restarts = [begin + minutes * 20, begin + minutes * 40]
+    due = [begin + minutes * 60 * (life + 1) / (restarts + 1) for life in range(restarts)]
     with tempfile.TemporaryDirectory() as home:
         socket = Path(home) / "h.sock"
         served, callers = [Served(socket)], Callers(load, socket)
         next_sample = begin
         while (now := time.monotonic()) < begin + minutes * 60:
-            if restarts and now >= restarts[0]:
-                restarts.pop(0)
+            if due and now >= due[0]:
+                due.pop(0)
                 served[-1].stop()
                 served.append(Served(socket))
             callers.turn(now)
@@ -158,9 +158,10 @@ def main() -> None:
     parser.add_argument("--load", type=Path, default=ROOT / "target" / LOAD)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--restarts", type=int, default=0)
     options = parser.parse_args()
     random.seed(6)
-    served, callers = soak(options.load, options.minutes)
+    served, callers = soak(options.load, options.minutes, options.restarts)
     verdicts = [service.verdict() for service in served]
     document = {
         "command": "python benches/soak.py",

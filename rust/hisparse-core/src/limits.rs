@@ -250,6 +250,10 @@ pub const MAX_QUEUED_CALLS: usize = 256;
 /// … and how long they do, before they are shed.
 pub const MAX_QUEUED_TIME: Duration = Duration::from_millis(50);
 
+/// Time that a refused call's message has to come in. Answered before, its stream would be reset under a message that is on
+/// its way, and a thousand of those end the connection of a peer that did nothing but come too often.
+pub const REFUSED_MESSAGE_TIME: Duration = Duration::from_secs(1);
+
 /// No place became free for so long: calls are shed without a wait until one does.
 pub const FAIL_FAST_AFTER: Duration = Duration::from_secs(1);
 

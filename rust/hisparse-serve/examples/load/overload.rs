@@ -21,7 +21,7 @@ use tonic::transport::Channel;
 use crate::{Options, connect, quantiles};
 
 /// Most calls that this process has on their way; beyond them it does not send.
-const MOST_IN_FLIGHT: usize = 8_192;
+const MOST_IN_FLIGHT: usize = 1_000;
 
 /// What came of the calls.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ fn us(since: Instant) -> u32 {
 
 async fn call(mut client: AdmissionServiceClient<Channel>, number: u64, due: Instant, shared: Arc<Shared>) {
     let request_id = format!("over-{}-{number}", std::process::id());
-    let request = AdmitRequest { request_id, prompt_tokens: 8_192, max_new_tokens: 1_024, ..AdmitRequest::default() };
+    let request = AdmitRequest { request_id, prompt_tokens: 1_024, max_new_tokens: 64, ..AdmitRequest::default() };
     match client.admit(request).await {
         Ok(answer) => {
             shared.note(|seen| seen.granted_us.push(us(due)));

@@ -14,7 +14,6 @@ use std::task::{Context, Poll};
 use hisparse_core::limits::{HEAD_ROOM_CALLS, MAX_BULK_CALLS, MAX_QUEUED_TIME};
 use http::{Request, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Status;
 use tonic::body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -24,7 +23,7 @@ use crate::layers::class::{self, Kind};
 use crate::layers::fail_fast::FailFast;
 use crate::layers::sending::Held;
 use crate::layers::shed::Shed;
-use crate::layers::{Answer, Calls};
+use crate::layers::{Answer, Calls, refused};
 use crate::metrics::Gate;
 use crate::peer::Peer;
 
@@ -157,7 +156,9 @@ impl<S: Calls> Service<Request<Body>> for AllCalls<S> {
         Box::pin(async move {
             match places.later(kind, &shed).await {
                 Ok(place) => Ok(inner.call(request).await?.map(|body| Body::new(Held::new(body, place)))),
-                Err((gate, refusal)) => Ok(Status::from(shed.turn_away(gate, kind, &peer.user, refusal)).into_http()),
+                Err((gate, refusal)) => {
+                    refused(shed.turn_away(gate, kind, &peer.user, refusal), request.into_body()).await
+                }
             }
         })
     }

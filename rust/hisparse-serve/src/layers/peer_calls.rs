@@ -98,7 +98,7 @@ impl<S: Calls> Service<Request<Body>> for PeerCalls<S> {
 
     fn call(&mut self, request: Request<Body>) -> Answer {
         match self.layer.enter(class::of(request.uri().path()).kind) {
-            Err(refusal) => refused(refusal),
+            Err(refusal) => refused(refusal, request.into_body()),
             Ok(counted) => {
                 let answer = self.inner.call(request);
                 Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Held::new(body, counted)))) })

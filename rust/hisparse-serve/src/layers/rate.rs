@@ -108,7 +108,7 @@ impl<S: Calls> Service<Request<Body>> for Rated<S> {
         {
             if !rate.take(shed.now()) {
                 let refusal = Refusal::Overloaded { what: "Admits per second", limit: rate.per_second.into() };
-                return refused(shed.turn_away(Gate::Rate, Kind::Admit, &peer.user, refusal));
+                return refused(shed.turn_away(Gate::Rate, Kind::Admit, &peer.user, refusal), request.into_body());
             }
             // For a batch, whose size only its handler knows.
             request.extensions_mut().insert(Arc::clone(rate));

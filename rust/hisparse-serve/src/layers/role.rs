@@ -57,7 +57,7 @@ impl<S: Calls> Service<Request<Body>> for Allowed<S> {
         let class = class::of(request.uri().path());
         if !peer.rights.has_any(class.roles) {
             let refusal = Refusal::WrongRole { needed: class.roles };
-            return refused(shed.turn_away(Gate::Role, class.kind, &peer.user, refusal));
+            return refused(shed.turn_away(Gate::Role, class.kind, &peer.user, refusal), request.into_body());
         }
         request.extensions_mut().insert(Arc::clone(peer));
         self.inner.call(request)

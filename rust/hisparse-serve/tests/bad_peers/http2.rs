@@ -8,6 +8,7 @@ use hisparse_serve::ServeLimits;
 use hisparse_serve::proto::{AdmitRequest, ReleaseRequest};
 use http::Request;
 use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::{Neighbour, Target, thorough};
@@ -74,6 +75,73 @@ async fn rapid_resets_hold_no_place_and_take_no_page() {
     // What was granted before its reset came was given back, or ends with its caller's release by name: no page is lost.
     target.metric_becomes("hisparse_waiters", 0, Duration::from_secs(5)).await;
     assert!(target.noticed("broke HTTP/2") <= 1, "{:?}", target.running.notices());
+}
+
+/// One HTTP/2 frame.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The headers of an Admit, each name and value as it is.
+fn admit_headers() -> Vec<u8> {
+    let path = "/hisparse.v1.AdmissionService/Admit";
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", path),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ];
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    fields.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_is_shed_while_its_messages_are_on_their_way_keeps_its_connection() {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const GOAWAY: u8 = 7;
+    let target = Target::start(ServeLimits { admits_per_second: Some(1), ..ServeLimits::default() }).await;
+    let message = framed(&AdmitRequest { prompt_tokens: 64, ..AdmitRequest::default() });
+    let (mut reading, mut writing) = TcpStream::connect(target.tcp()).await.unwrap().into_split();
+    let begin = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, &[])].concat();
+    writing.write_all(&begin).await.unwrap();
+    let (answered, mut answers) = tokio::sync::watch::channel(0);
+    let seen = tokio::spawn(async move {
+        let mut head = [0; 9];
+        loop {
+            reading.read_exact(&mut head).await.unwrap();
+            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+            reading.read_exact(&mut payload).await.unwrap();
+            match head[3] {
+                PING | GOAWAY => return head[3],
+                HEADERS => answered.send_modify(|count| *count += 1),
+                _ => {}
+            }
+        }
+    });
+    let headers = admit_headers();
+    for batch in 0..6 {
+        let streams = || (0..500).map(|number| (batch * 500 + number) * 2 + 1);
+        let first: Vec<_> = streams().flat_map(|stream| frame(HEADERS, 4, stream, &headers)).collect();
+        writing.write_all(&first).await.unwrap();
+        // They are refused by now. Their messages were on the way all the same, as a peer sends them without waiting.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let rest: Vec<_> = streams().flat_map(|stream| frame(DATA, 1, stream, &message)).collect();
+        writing.write_all(&rest).await.unwrap();
+        // No more at a time than the service says it takes.
+        if answers.wait_for(|count| *count >= (batch + 1) * 500).await.is_err() {
+            break; // it was cut off
+        }
+    }
+    let _ = writing.write_all(&frame(PING, 0, 0, &[7; 8])).await; // it may be closed
+    let answer = tokio::time::timeout(Duration::from_secs(20), seen).await.expect("no answer").unwrap();
+    assert_eq!(answer, PING, "3,000 refusals are no reason to be cut off: {:?}", target.running.notices());
+    assert_eq!(target.noticed("broke HTTP/2"), 0, "{:?}", target.running.notices());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
