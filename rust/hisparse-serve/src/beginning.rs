@@ -201,7 +201,7 @@ impl Beginning {
     ///
     /// # Errors
     /// Figures that no ledger can be made of.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn unkept(config: LedgerConfig, epoch: Epoch) -> Result<Self, Problems> {
         let ledger = Ledger::new(config, epoch, &mut MachineEntropy)?;
         Ok(Self { ledger, start: Start::New, remembered: Remembered::default(), journal: None })

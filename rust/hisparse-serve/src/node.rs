@@ -178,7 +178,7 @@ impl Node {
     ///
     /// # Errors
     /// Figures that the ledger cannot keep books of, tenant policies that contradict each other.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn new(
         config: NodeConfig,
         clock: MachineClock,
