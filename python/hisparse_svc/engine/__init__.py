@@ -8,20 +8,36 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hisparse_svc.engine.backups import BackUp, back_up
+    from hisparse_svc.engine.captured_step import CapturedStep
+    from hisparse_svc.engine.decode_session import DecodeSession
+    from hisparse_svc.engine.decode_shape import DecodeShape
     from hisparse_svc.engine.hits_first import attend_hits_first
+    from hisparse_svc.engine.host_copy import HostCopy
     from hisparse_svc.engine.host_pool import AttachFailed, HostPool
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.importing import Import, LeaseNotHeld
+    from hisparse_svc.engine.layer_step import IndexInputs, LayerStep, Overlap
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
     from hisparse_svc.engine.registration import NotRegistered
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
+    from hisparse_svc.engine.running import NotRunning, Running
     from hisparse_svc.engine.streams import partition_stream
     from hisparse_svc.engine.swapping import SwapIn, swap_in
     from hisparse_svc.engine.variants import Choice, Variants, load_of
-    from hisparse_svc.kernels import Geometry, HostRows
+    from hisparse_svc.kernels import Geometry, HostRows, sparse_mla_decode
     from hisparse_svc.rpc.values import Reclaimed, Usage
 
 _HOMES = {
+    "sparse_mla_decode": "hisparse_svc.kernels",
+    "Running": "hisparse_svc.engine.running",
+    "NotRunning": "hisparse_svc.engine.running",
+    "CapturedStep": "hisparse_svc.engine.captured_step",
+    "Overlap": "hisparse_svc.engine.layer_step",
+    "LayerStep": "hisparse_svc.engine.layer_step",
+    "IndexInputs": "hisparse_svc.engine.layer_step",
+    "HostCopy": "hisparse_svc.engine.host_copy",
+    "DecodeShape": "hisparse_svc.engine.decode_shape",
+    "DecodeSession": "hisparse_svc.engine.decode_session",
     "MLA_BF16": "hisparse_svc.engine.rows",
     "MLA_F32": "hisparse_svc.engine.rows",
     "MLA_FP8": "hisparse_svc.engine.rows",
@@ -56,17 +72,26 @@ __all__ = [
     "MLA_FP8",
     "AttachFailed",
     "BackUp",
+    "CapturedStep",
     "Choice",
+    "DecodeSession",
+    "DecodeShape",
     "Geometry",
+    "HostCopy",
     "HostPool",
     "HostRows",
     "HotCache",
     "Import",
+    "IndexInputs",
+    "LayerStep",
     "LeaseNotHeld",
     "NotRegistered",
+    "NotRunning",
+    "Overlap",
     "ParkedSeat",
     "Reclaimed",
     "RowFormat",
+    "Running",
     "SwapIn",
     "Usage",
     "Variants",
@@ -75,6 +100,7 @@ __all__ = [
     "load_of",
     "park_seat",
     "partition_stream",
+    "sparse_mla_decode",
     "swap_in",
     "unpark_seat",
 ]

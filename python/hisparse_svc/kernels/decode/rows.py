@@ -28,6 +28,7 @@ __all__ = [
     "ROW_FORMATS",
     "SCALE_GROUP",
     "StoredRow",
+    "pack_rows",
     "unpack_rows",
 ]
 
@@ -42,6 +43,10 @@ KEY_WIDTH = LATENT_WIDTH + ROPE_WIDTH
 
 SCALE_GROUP = 128
 """Consecutive e4m3 values that share a scale."""
+
+
+_SMALLEST_AMAX = 1e-4
+"""Keeps the scale of a group of zeros a normal number."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +92,22 @@ def unpack_rows(rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     scales = rows[..., LATENT_WIDTH:scales_end].contiguous().view(torch.float32).to(dtype)
     rope = rows[..., scales_end:].contiguous().view(torch.bfloat16).to(dtype)
     return torch.cat([latent * scales.repeat_interleave(SCALE_GROUP, dim=-1), rope], dim=-1)
+
+
+def pack_rows(keys: Tensor, stored: StoredRow) -> Tensor:
+    """Store keys as rows; nothing waits, so it may be captured in a CUDA graph.
+
+    Args:
+        keys: Numbers of any float type, `[..., 576]`.
+        stored: Format to store them in. FP8 takes one scale for each 128 values: their largest magnitude over 448.
+
+    Returns:
+        Bytes, `u8 [..., row_bytes]`.
+    """
+    if stored is not FP8_ROWS:
+        return keys.to(stored.dtype).contiguous().view(torch.uint8)
+    groups = keys[..., :LATENT_WIDTH].float().reshape(*keys.shape[:-1], -1, SCALE_GROUP)
+    scales = groups.abs().amax(-1).clamp_min(_SMALLEST_AMAX) / torch.finfo(stored.dtype).max
+    latent = (groups / scales.unsqueeze(-1)).flatten(-2).to(stored.dtype)
+    rope = keys[..., LATENT_WIDTH:].to(torch.bfloat16).contiguous()
+    return torch.cat([latent.view(torch.uint8), scales.view(torch.uint8), rope.view(torch.uint8)], dim=-1)

@@ -1,0 +1,401 @@
+"""The whole decode step of a GLM-5.2-shaped model on one GPU: tokens a second with KV in host memory, and all resident.
+
+On a machine with CUDA and 110 GiB of memory: `python benches/whole_step.py --out benches/results/whole_step.json`.
+
+78 layers, 21 of them with an indexer, FP8 rows, 20 GiB of GPU memory for KV, 90 GiB of host pool. A layer is indexer
+where it has one, resolve, gather, attention and backup, and a stand-in for the rest of it: a matmul over 0.7 GB of
+weights, which is what the other weights of such a model cost. Picks come from a seeded generator whose least recently
+used misses are 13 % at 4,096 hot rows and 7 % at 8,192; the indexer runs all the same, and its picks are thrown away.
+Pages of a request lie in one extent, which is what the allocator gives while at most 90 % of the pool is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import shlex
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from hisparse_svc.bench.gpu import HostRegion
+from hisparse_svc.engine import (
+    MLA_FP8,
+    DecodeSession,
+    DecodeShape,
+    Geometry,
+    HostCopy,
+    HostRows,
+    IndexInputs,
+    Overlap,
+    swapping,
+)
+from hisparse_svc.kernels import (
+    INDEX_FP8,
+    PAGE_ROWS,
+    IndexKeys,
+    SeatState,
+    StepPlan,
+    append_index_keys,
+    index_logits_shape,
+    indexer,
+    quantise,
+    sparse_mla_decode,
+)
+from hisparse_svc.kernels.words import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hisparse_svc.engine import LayerStep
+    from torch import Tensor
+
+DEVICE = "cuda"
+GROUPS = (1, 1, *(4,) * 19)
+LAYERS, TOP_K, INDEX_HEADS, SCALE = sum(GROUPS), 2048, 32, 192**-0.5
+DEVICE_BYTES, HOST_ROWS = 20 << 30, (90 << 30) // (LAYERS * MLA_FP8.row_bytes)
+STEPS, WARM_STEPS, STREAMS = 12, 3, 3
+WEIGHT_ROWS, HIDDEN = 57_000, 6144
+SPIN_CYCLES = 8_000_000
+LRU_MISSES = {4096: 0.13, 8192: 0.07}
+Row = dict[str, Any]
+
+
+def note(*words: object) -> None:
+    """Print a line with the seconds since the start."""
+    print(f"[{time.monotonic() - START:6.1f}s]", *words, flush=True)
+
+
+START = time.monotonic()
+
+
+class Locality:
+    """Top-k streams with a given share of picks beyond each depth of the LRU stack: (depth / d0) to the power of -a."""
+
+    def __init__(self, context: int, streams: int, seed: int = 0) -> None:
+        shares = list(LRU_MISSES.items())
+        (near, some), (far, fewer) = shares
+        self.power = float(np.log(some / fewer) / np.log(far / near))
+        self.random = np.random.default_rng(seed)
+        tokens = context - PAGE_ROWS  # the newest page never misses
+        self.stacks = [self.random.permutation(tokens).astype(np.int32) for _ in range(streams)]
+        self.first = [stack.copy() for stack in self.stacks]
+        edges = [0, TOP_K, *(depth for depth in (4096, 8192, 16_384, 32_768, 65_536) if depth < tokens), tokens]
+        beyond = [min(1.0, some * (near / depth) ** self.power) if depth else 1.0 for depth in edges[:-1]] + [0.0]
+        counts = [round(TOP_K * (beyond[at] - beyond[at + 1])) for at in range(len(edges) - 1)]
+        counts[0] += TOP_K - sum(counts)
+        self.bands = list(zip(edges[:-1], edges[1:], counts, strict=True))
+
+    def step(self, stream: int) -> Any:
+        """Give the picks of one step, shuffled; they are the most recent ones then."""
+        stack = self.stacks[stream]
+        chosen = np.concatenate([low + self.random.choice(high - low, n, replace=False) for low, high, n in self.bands])
+        picks = stack[self.random.permutation(chosen)]
+        rest = np.delete(stack, chosen)
+        self.stacks[stream] = np.concatenate([picks[::-1], rest])
+        return picks
+
+
+@dataclass
+class Inputs:
+    """What the layers of a step are given, at fixed addresses."""
+
+    q: Tensor
+    row: Tensor
+    index: IndexInputs
+    picks: Tensor
+    """`[group, batch, 1, top_k]`"""
+    steps: Tensor
+    """`[step, group, batch, 1, top_k]`"""
+    hidden: Tensor
+    weights: Tensor | None
+
+    @staticmethod
+    def make(batch: int, heads: int, steps: Tensor, weights: Tensor | None) -> Inputs:
+        """Make random ones."""
+        q = torch.randn((batch, 1, heads, 576), device=DEVICE).bfloat16()
+        row = torch.randint(0, 100, (batch, 1, 656), dtype=torch.uint8, device=DEVICE)
+        index = IndexInputs(
+            torch.randn((batch, 1, INDEX_HEADS, 128), device=DEVICE).bfloat16(),
+            torch.rand((batch, 1, INDEX_HEADS), device=DEVICE),
+            torch.randn((batch, 1, 128), device=DEVICE).bfloat16(),
+        )
+        hidden = torch.randn((batch, HIDDEN), device=DEVICE).bfloat16()
+        return Inputs(q, row, index, steps[0].clone(), steps, hidden, weights)
+
+    def rest_of_layer(self) -> None:
+        """Do the work of the other weights."""
+        if self.weights is not None:
+            torch.matmul(self.hidden, self.weights.T)
+
+
+def streams_of(context: int, batch: int) -> tuple[Locality, Tensor]:
+    """Picks of every step, group and request; groups of a request share `STREAMS` streams in turn."""
+    locality = Locality(context, batch * STREAMS)
+    found = np.stack([np.stack([locality.step(s) for s in range(batch * STREAMS)]) for _ in range(STEPS + WARM_STEPS)])
+    steps = torch.from_numpy(found).view(-1, batch, STREAMS, 1, TOP_K).transpose(1, 2)
+    return locality, steps[:, torch.arange(len(GROUPS)) % STREAMS].to(DEVICE)
+
+
+def timed(inputs: Inputs, replay: Callable[[], None]) -> Row:
+    """Milliseconds of a step, median over steps, each with its own picks."""
+    event: Any = torch.cuda.Event
+    sleep: Any = torch.cuda._sleep
+    took = []
+    for picks in inputs.steps:
+        inputs.picks.copy_(picks)
+        torch.cuda.synchronize()
+        sleep(SPIN_CYCLES)  # hides the launch: an engine prepares its next step while this one runs
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        start.record()
+        replay()
+        end.record()
+        torch.cuda.synchronize()
+        took.append(start.elapsed_time(end))
+    took = sorted(took[WARM_STEPS:])
+    return {"ms": round(statistics.median(took), 3), "spread_ms": round(took[-1] - took[0], 3)}
+
+
+class HostBacked:
+    """A session of `batch` requests of `context` tokens, each with `hot_rows` hot rows, and its captured steps."""
+
+    def __init__(self, region: HostRegion, keys: Tensor, context: int, batch: int, hot_rows: int) -> None:
+        pages = batch * (context // PAGE_ROWS)
+        geometry = Geometry(seats=batch, hot_rows=hot_rows, top_k=TOP_K, context_tokens=context)
+        self.shape = DecodeShape(geometry, GROUPS, MLA_FP8, pages)
+        at, rows = 0, []
+        for layers in GROUPS:
+            size = pages * PAGE_ROWS * layers * MLA_FP8.row_bytes
+            rows.append(HostRows(region.bytes[at : at + size].view(pages, PAGE_ROWS, layers, MLA_FP8.row_bytes)))
+            at += size
+        # Index keys of all groups are backed up to one place here: nothing reads them again, and memory is scarce.
+        host = HostCopy(tuple(rows), (keys[:pages],) * len(GROUPS))
+        self.session = DecodeSession(self.shape, host, DEVICE)
+        held = context // PAGE_ROWS
+        start = context - PAGE_ROWS
+        self.requests = [
+            self.session.join(pages=range(seat * held, (seat + 1) * held), length=start) for seat in range(batch)
+        ]
+        for keys_of in self.session.memory.keys:
+            keys_of.pages.random_(0, 100)
+        for rows_of in self.session.memory.cache.rows:
+            rows_of.random_(0, 100)
+        self.batch = batch
+
+    def prime(self, locality: Locality) -> None:
+        """Put every request where it was before the first step: the top of its stacks hot, in their order."""
+        cache, geometry = self.session.memory.cache, self.shape.geometry
+        slots = torch.arange(geometry.hot_rows, device=DEVICE)
+        for seat, request in enumerate(self.requests):
+            request.length = geometry.context_tokens - PAGE_ROWS
+            for stream in range(STREAMS):
+                recent = locality.first[seat * STREAMS + stream][: geometry.hot_rows][::-1].copy()
+                cache.words[stream::STREAMS, seat] = pack(geometry, slots, torch.from_numpy(recent).to(DEVICE))
+        cache.state.lengths.fill_(geometry.context_tokens - PAGE_ROWS)
+
+    def body(self, inputs: Inputs) -> Callable[[LayerStep], None]:
+        """Give the step over all layers, reading the inputs."""
+        places = [self.shape.place(layer) for layer in range(LAYERS)]
+
+        def run(step: LayerStep) -> None:
+            for layer, (group, place) in enumerate(places):
+                if place == 0:
+                    step.score(layer, inputs.index)
+                index = inputs.picks[group] if place == 0 else None
+                step.attend(layer, inputs.q, inputs.row, scale=SCALE, index=index)
+                inputs.rest_of_layer()
+
+        return run
+
+    def measure(self, inputs: Inputs, locality: Locality, variant: str) -> Row:
+        """Time the steps of one variant, each from the same state."""
+        gather = swapping.gather
+        if variant == "copies skipped":
+            swapping.gather = lambda *_, **__: None  # type: ignore[assignment]
+        overlap = Overlap.PREFETCH if variant == "copies skipped" else Overlap(variant)
+        try:
+            captured = self.session.capture(self.body(inputs), self.batch, overlaps=[overlap])
+        finally:
+            swapping.gather = gather
+        self.prime(locality)
+        return timed(inputs, lambda: captured.replay(self.requests))
+
+    def miss_share(self, inputs: Inputs, locality: Locality) -> float:
+        """Share of picks that miss, over the first steps from the primed state."""
+        self.prime(locality)
+        missed = torch.zeros((), dtype=torch.int64, device=DEVICE)
+
+        def run(step: LayerStep) -> None:
+            for layer in range(LAYERS):
+                group, place = self.shape.place(layer)
+                step.attend(layer, inputs.q, inputs.row, scale=SCALE, index=inputs.picks[group] if place == 0 else None)
+                if place == 0:
+                    missed.add_(step.plan.counts.sum())
+
+        for picks in inputs.steps[:3]:
+            inputs.picks.copy_(picks)
+            with self.session.step(self.requests) as step:
+                run(step)
+        return round(int(missed) / (3 * len(GROUPS) * self.batch * TOP_K), 4)
+
+
+class Resident:
+    """The same step with all rows and keys on the GPU: as many requests as its memory holds."""
+
+    def __init__(self, context: int, batch: int) -> None:
+        self.geometry = Geometry(seats=batch, hot_rows=TOP_K, top_k=TOP_K, context_tokens=context)
+        held = context // PAGE_ROWS
+        self.rows = torch.randint(0, 100, (LAYERS, batch * context, 656), dtype=torch.uint8, device=DEVICE)
+        self.keys = [IndexKeys.allocate(batch * held, DEVICE, INDEX_FP8) for _ in GROUPS]
+        for keys in self.keys:
+            keys.pages.random_(0, 100)
+        self.state = SeatState.allocate(self.geometry, DEVICE)
+        self.state.page_map[:] = torch.arange(batch * held, device=DEVICE).view(batch, held)
+        self.state.mapped_pages[:] = held
+        self.state.lengths[:] = context - PAGE_ROWS
+        self.plan = StepPlan.allocate(self.geometry, DEVICE)
+        self.plan.seats[:] = torch.arange(batch)
+        self.logits = torch.empty(index_logits_shape(self.geometry, batch), device=DEVICE)
+        self.base = (torch.arange(batch, device=DEVICE, dtype=torch.int32) * context).view(batch, 1, 1)
+        self.last = self.base.view(-1).long() + context - PAGE_ROWS
+
+    def measure(self, inputs: Inputs) -> Row:
+        """Time the steps."""
+
+        def work() -> None:
+            layer = 0
+            for group, layers in enumerate(GROUPS):
+                append_index_keys(self.geometry, self.keys[group], self.state, self.plan, inputs.index.key)
+                q, scales = quantise(inputs.index.q)
+                weights = inputs.index.weights * scales
+                indexer(self.geometry, self.keys[group], self.state, self.plan, q, weights=weights, logits=self.logits)
+                picks = inputs.picks[group] + self.base  # where a page table would be looked up
+                for _ in range(layers):
+                    self.rows[layer].index_copy_(0, self.last, inputs.row[:, 0])
+                    sparse_mla_decode(inputs.q, self.rows[layer], picks, scale=SCALE)
+                    inputs.rest_of_layer()
+                    layer += 1
+
+        work()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        return timed(inputs, graph.replay)
+
+
+def resident_batch(context: int) -> int:
+    """Requests whose rows and keys fit the GPU's memory."""
+    return DEVICE_BYTES // (context * (LAYERS * 656 + len(GROUPS) * INDEX_FP8.key_bytes))
+
+
+def host_backed_batch(context: int, hot_rows: int) -> int:
+    """Requests that fit both the GPU's memory and the host pool."""
+    shape = DecodeShape(
+        Geometry(seats=1, hot_rows=hot_rows, top_k=TOP_K, context_tokens=context), GROUPS, MLA_FP8, context // PAGE_ROWS
+    )
+    return min(DEVICE_BYTES // sum(shape.device_bytes.values()), HOST_ROWS // context)
+
+
+def run(document: dict[str, Any], region: HostRegion, keys: Tensor, plans: list[Row], weights: Tensor) -> None:
+    """Measure every plan, and put its rows into the document as they come."""
+    for plan in plans:
+        context, batch = plan["context"], plan["batch"]
+        locality, steps = streams_of(context, batch)
+        made: Any = None
+        for heads in plan["heads"]:
+            for stand_in in plan["stand_in"]:
+                inputs = Inputs.make(batch, heads, steps, weights if stand_in else None)
+                row = {key: plan[key] for key in ("table", "context", "batch", "hot_rows")}
+                row |= {"heads": heads, "stand_in": stand_in}
+                if plan["hot_rows"]:
+                    made = made or HostBacked(region, keys, context, batch, plan["hot_rows"])
+                    if "miss_share" not in plan:
+                        plan["miss_share"] = made.miss_share(inputs, locality)
+                    row["miss_share"] = plan["miss_share"]
+                    for variant in plan["variants"]:
+                        row[variant] = made.measure(inputs, locality, variant)
+                else:
+                    made = made or Resident(context, batch)
+                    row["resident"] = made.measure(inputs)
+                document["rows"].append(row)
+                note(json.dumps(row))
+        del made, steps, inputs
+        torch.cuda.empty_cache()
+
+
+def plans_of(tables: list[str]) -> list[Row]:
+    """What to measure, in the order of its weight."""
+    every = ["copies skipped", "none", "prefetch", "hits-first"]
+    plans: list[Row] = []
+
+    def host(table: str, context: int, hot_rows: int, batch: int = 0, **more: Any) -> None:
+        batch = batch or host_backed_batch(context, hot_rows)
+        plan = {"table": table, "context": context, "batch": batch, "hot_rows": hot_rows, "variants": every}
+        plans.append({**plan, "heads": [8, 64], "stand_in": [True], **more})
+
+    def resident(table: str, context: int, batch: int = 0, **more: Any) -> None:
+        plan = {"table": table, "context": context, "batch": batch or resident_batch(context), "hot_rows": 0}
+        plans.append({**plan, "heads": [8, 64], "stand_in": [True], **more})
+
+    if "check" in tables:  # that everything runs, on a small host pool
+        resident("check", 32_768, 2, stand_in=[True, False])
+        host("check", 32_768, 4096, 2)
+    if "64k" in tables:
+        resident("contexts", 65_536, stand_in=[True, False])
+        host("contexts", 65_536, 8192, stand_in=[True, False])
+        host("contexts", 65_536, 4096)
+        host("contexts", 65_536, 6144)
+    if "others" in tables:
+        for context in (32_768, 131_072):
+            resident("contexts", context)
+            host("contexts", context, 8192)
+    if "batches" in tables:
+        for batch in (1, 2, 4, 8, 16, 28, 54):
+            context = 65_536 if batch * 65_536 <= HOST_ROWS else 32_768
+            host("batches", context, 4096, batch, heads=[8], variants=every[2:])
+            if batch <= resident_batch(context):
+                resident("batches", context, batch, heads=[8])
+    return plans
+
+
+def main() -> None:
+    """Measure, print, keep."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tables", nargs="+", default=["64k", "others", "batches"])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    plans = plans_of(arguments.tables)
+    rows = max(plan["context"] * plan["batch"] for plan in plans if plan["hot_rows"])
+    region = HostRegion(rows * LAYERS * MLA_FP8.row_bytes)
+    keys = torch.empty((HOST_ROWS // PAGE_ROWS, INDEX_FP8.page_bytes), dtype=torch.uint8, pin_memory=True)
+    note(f"{len(region.bytes) >> 30} GiB of host pool")
+    weights = torch.randn((WEIGHT_ROWS, HIDDEN), device=DEVICE, dtype=torch.bfloat16)
+    document: dict[str, Any] = {
+        "what": "one decode step of a GLM-5.2-shaped model, milliseconds",
+        "command": shlex.join(["python", *sys.argv]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": platform.machine(),
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "lru_misses": LRU_MISSES,
+        "stand_in_bytes": weights.numel() * 2,
+        "rows": [],
+    }
+    try:
+        run(document, region, keys, plans, weights)
+    finally:
+        if arguments.out:
+            arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""A decode step as a CUDA graph.
+
+::
+
+    capture   for each way to overlap: two eager runs with nobody in the batch (kernels compile), then the graph
+    replay    host: check, seats ──► the fastest graph: lengths, every layer, side streams joined ──► host: lengths
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hisparse_svc.engine.layer_step import LayerStep, Overlap
+from hisparse_svc.engine.variants import Variants, load_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hisparse_svc.engine.decode_session import DecodeSession
+    from hisparse_svc.engine.running import Running
+
+__all__ = ["CapturedStep"]
+
+
+class CapturedStep:
+    """A step that is captured once and replayed for any requests; on the CPU it runs eagerly each time.
+
+    Attributes:
+        batch: Requests of it, padded ones included.
+        variants: Its graphs, and what is known of their times; none on the CPU.
+    """
+
+    def __init__(
+        self, session: DecodeSession, body: Callable[[LayerStep], None], batch: int, overlaps: Sequence[Overlap]
+    ) -> None:
+        self.batch = batch
+        self.variants: Variants | None = None
+        self._session = session
+        self._body = body
+        if session.memory.cache.device.type == "cuda":
+            self.variants = Variants({overlap.value: self._capture(overlap) for overlap in overlaps})
+
+    def replay(self, requests: Sequence[Running]) -> None:
+        """Take the requests one step further; the body's input tensors hold theirs, in this order.
+
+        Raises:
+            NotRunning: A request has no seat.
+            InvalidInput: As `DecodeSession.step`.
+        """
+        if self.variants is None:
+            with self._session.step(requests, batch=self.batch) as step:
+                self._body(step)
+            return
+        self._session.begin(requests, self.batch)
+        self.variants.replay(load_of(len(requests), 0))
+        self._session.end(requests)
+
+    def _capture(self, overlap: Overlap) -> Callable[[], None]:
+        self._session.begin((), self.batch)
+        new_stream: Any = torch.cuda.Stream  # untyped in torch
+        stream = new_stream()  # a capture must not be on the default stream
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._run(overlap)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._run(overlap)
+        replay: Callable[[], None] = graph.replay
+        return replay
+
+    def _run(self, overlap: Overlap) -> None:
+        memory = self._session.memory
+        step = LayerStep(memory, memory.cache.plan.first(self.batch), overlap)
+        step.advance()
+        self._body(step)
+        step.finish()

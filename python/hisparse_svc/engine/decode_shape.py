@@ -1,0 +1,137 @@
+"""Shape of what one rank decodes, and the device memory that comes of it.
+
+::
+
+    plan ──► DecodeShape ──► HotCache (hot, tables, maps, side)  and  one IndexKeys per group (indexer)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hisparse_svc.engine.rows import RowFormat
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels import INDEX_FP8, Geometry
+
+if TYPE_CHECKING:
+    from hisparse_svc._core import Model, Plan
+    from hisparse_svc.kernels.index.keys import IndexFormat
+
+__all__ = ["DecodeShape"]
+
+
+@dataclass(frozen=True)
+class DecodeShape:
+    """Shape of one rank's decoding.
+
+    Attributes:
+        geometry: Seats, hot rows, picks and the longest request.
+        layer_groups: Layers of each group, in the order of the model: one that has an indexer, and those behind it
+            that use its picks.
+        row_format: How rows of main KV are stored.
+        pages: Pages of index keys on the device, a plan's `logical_tokens` by 64: pages have the numbers that they have
+            in the host pool.
+        pool_rows: Hot rows of each layer to allocate, a plan's `device_tokens`; 0: what the seats take.
+        index_format: How index keys are stored.
+
+    Raises:
+        InvalidInput: No group, a group without layers, or no pages.
+    """
+
+    geometry: Geometry
+    layer_groups: tuple[int, ...]
+    row_format: RowFormat
+    pages: int
+    pool_rows: int = 0
+    index_format: IndexFormat = INDEX_FP8
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not self.layer_groups or min(self.layer_groups) < 1:
+            rule = "must name at least one group, each of at least one layer"
+            problems.append(Problem("layer_groups", str(list(self.layer_groups)), rule, "give the model's groups"))
+        if self.pages < 1:
+            problems.append(Problem("pages", str(self.pages), "must be at least 1", "give the plan's logical pages"))
+        if problems:
+            raise InvalidInput(problems)
+
+    @staticmethod
+    def of_plan(plan: Plan, model: Model) -> DecodeShape:
+        """Take the shape that a plan of the native engine has.
+
+        Args:
+            plan: The plan.
+            model: Its model.
+
+        Raises:
+            InvalidInput: The plan keeps state that a session does not: draft layers, windows or compressors.
+
+        Example:
+            >>> import hisparse_svc
+            >>> from hisparse_svc.engine import DecodeShape
+            >>> plan = hisparse_svc.plan("glm-5.2", kv_dtype="fp8_e4m3", ratio=4)
+            >>> shape = DecodeShape.of_plan(plan, hisparse_svc.load_model("glm-5.2"))
+            >>> shape.device_bytes["indexer"] == plan.device_bytes.indexer
+            True
+        """
+        problems = [
+            Problem(f"device_bytes.{name}", str(value), "must be 0", "plan a model or a stage without them")
+            for name in ("draft", "resident")
+            if (value := getattr(plan.device_bytes, name))
+        ]
+        if problems:
+            raise InvalidInput(problems)
+        return DecodeShape(
+            geometry=Geometry(
+                seats=plan.seats,
+                hot_rows=plan.hot_rows,
+                top_k=plan.model.top_k,
+                context_tokens=model.context_tokens,
+            ),
+            layer_groups=tuple(_groups(model, plan.model.layers)),
+            row_format=RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes),
+            pages=plan.logical_tokens // plan.page_tokens,
+            pool_rows=plan.device_tokens,
+        )
+
+    @property
+    def layers(self) -> int:
+        """Layers of the model."""
+        return sum(self.layer_groups)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index keys on the device."""
+        return len(self.layer_groups) * self.pages * self.index_format.page_bytes
+
+    @property
+    def device_bytes(self) -> dict[str, int]:
+        """What a session of this shape allocates that grows with it, under the names of a plan's `device_bytes`."""
+        from hisparse_svc.engine.hot_cache import HotCache  # noqa: PLC0415 - a shape alone needs no tensors
+
+        cache = HotCache(self.geometry, self.layer_groups, self.row_format, "meta", pool_rows=self.pool_rows)
+        return {**cache.device_bytes, "indexer": self.index_bytes, "draft": 0, "resident": 0}
+
+    def place(self, layer: int) -> tuple[int, int]:
+        """Give the group of a layer, and its place in it: place 0 has the indexer.
+
+        Raises:
+            InvalidInput: There is no such layer.
+        """
+        before = 0
+        for group, layers in enumerate(self.layer_groups):
+            if before <= layer < before + layers:
+                return group, layer - before
+            before += layers
+        raise InvalidInput([Problem("layer", str(layer), f"must be 0 to {self.layers - 1}", "count from 0")])
+
+
+def _groups(model: Model, layers: int) -> list[int]:
+    groups: list[int] = []
+    for kind in model.to_dict()["layers"][:layers]:
+        if kind == "shared" and groups:
+            groups[-1] += 1
+        else:
+            groups.append(1)
+    return groups
