@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.importing import Import, LeaseNotHeld
     from hisparse_svc.engine.layer_step import IndexInputs, LayerStep, Overlap
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
+    from hisparse_svc.engine.ranks import ReaderFence, Ticket, WriterFence
     from hisparse_svc.engine.registration import NotRegistered
     from hisparse_svc.engine.rows import MLA_BF16, MLA_F32, MLA_FP8, RowFormat
     from hisparse_svc.engine.running import NotRunning, Running
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from hisparse_svc.rpc.values import Reclaimed, Usage
 
 _HOMES = {
+    "WriterFence": "hisparse_svc.engine.ranks",
+    "Ticket": "hisparse_svc.engine.ranks",
+    "ReaderFence": "hisparse_svc.engine.ranks",
     "sparse_mla_decode": "hisparse_svc.kernels",
     "Running": "hisparse_svc.engine.running",
     "NotRunning": "hisparse_svc.engine.running",
@@ -89,12 +93,15 @@ __all__ = [
     "NotRunning",
     "Overlap",
     "ParkedSeat",
+    "ReaderFence",
     "Reclaimed",
     "RowFormat",
     "Running",
     "SwapIn",
+    "Ticket",
     "Usage",
     "Variants",
+    "WriterFence",
     "attend_hits_first",
     "back_up",
     "load_of",

@@ -188,6 +188,8 @@ class DecodeSession:
     ) -> None:
         """Write consecutive tokens of one layer to host memory in bulk; `prefilled` makes them the request's.
 
+        A reader keeps the index keys alone: its writer brings the rows to host memory.
+
         Args:
             request: Whose; it has a seat.
             layer: Which layer.
@@ -207,14 +209,15 @@ class DecodeSession:
             problem = Problem("keys", "none" if keys is None else "given", rule, f"layer {layer} is number {place}")
             raise InvalidInput([problem])
         pages = torch.tensor(request.pages, dtype=torch.int32, device=memory.cache.device)
-        backup_pages(
-            memory.shape.geometry,
-            memory.host.rows[group],
-            rows.unsqueeze(0),
-            pages,
-            first_token=first,
-            first_layer=place,
-        )
+        if memory.host.writable:
+            backup_pages(
+                memory.shape.geometry,
+                memory.host.rows[group],
+                rows.unsqueeze(0),
+                pages,
+                first_token=first,
+                first_layer=place,
+            )
         if keys is not None:
             write_index_keys(memory.keys[group], keys, pages, first_token=first)
 

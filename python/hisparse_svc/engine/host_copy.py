@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,10 +46,9 @@ class HostCopy:
         Args:
             pool: The pool.
         """
-        import numpy as np  # noqa: PLC0415 - only where an engine has it
-
         first = [layers[0] for layers in pool.groups()]
-        keys = tuple(torch.from_numpy(np.asarray(pool.keys(layer))) for layer in first)
+        from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch; numpy's way refuses a reader's memory
+        keys = tuple(from_dlpack(pool.keys(layer)) for layer in first)
         return HostCopy(tuple(pool.rows(layer) for layer in first), keys, pool.writable)
 
     @staticmethod

@@ -1,0 +1,100 @@
+"""Ranks of one engine over one host copy: one writes, the others wait for what it wrote.
+
+::
+
+    writer   step n ── backups joined ── record ──► Ticket ─┐      with what the engine broadcasts before each step
+    reader                                  wait(Ticket) ◄──┘── step n + 1
+
+A reader fetches no token before it has left the newest page, `NEWEST_TOKENS` steps after it was written, so waiting
+for the step before never costs time. A request leaves the readers first and the writer last: it is the writer that
+gives the pages back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hisparse_svc.errors import InvalidInput, Problem
+
+__all__ = ["ReaderFence", "Ticket", "WriterFence"]
+
+_EVENTS = 8
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a writer had written when it was made; small, and made to be sent.
+
+    Attributes:
+        number: How many were made before it.
+    """
+
+    number: int
+
+
+class WriterFence:
+    """The writer's side.
+
+    Attributes:
+        handles: What a reader needs to wait on this process's events; empty on the CPU, where a step that has returned
+            has written.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        """Make events that other processes can wait on.
+
+        Args:
+            device: Where the writer's session decodes.
+        """
+        self._events: list[Any] = []
+        self._number = 0
+        self.handles: tuple[bytes, ...] = ()
+        self._device = torch.device(device)
+        if self._device.type == "cuda":
+            event: Any = torch.cuda.Event  # untyped in torch
+            self._events = [event(enable_timing=False, interprocess=True) for _ in range(_EVENTS)]
+            for one in self._events:
+                one.record(torch.cuda.current_stream(self._device))  # before that it has no handle
+            self.handles = tuple(one.ipc_handle() for one in self._events)
+
+    def record(self) -> Ticket:
+        """Make a ticket for everything that the current stream has been told to write, a session's steps included."""
+        ticket = Ticket(self._number)
+        if self._events:
+            self._events[self._number % _EVENTS].record(torch.cuda.current_stream(self._device))
+        self._number += 1
+        return ticket
+
+
+class ReaderFence:
+    """A reader's side."""
+
+    def __init__(self, handles: tuple[bytes, ...], writer_device: torch.device | str) -> None:
+        """Open the writer's events.
+
+        Args:
+            handles: `WriterFence.handles`.
+            writer_device: Where the writer's session decodes, as this process counts devices.
+
+        Raises:
+            InvalidInput: The writer decodes on a GPU and gave no events.
+        """
+        device = torch.device(writer_device)
+        if device.type == "cuda" and not handles:
+            rule = "must be those of the writer's fence"
+            raise InvalidInput([Problem("handles", "none", rule, "send WriterFence.handles to every rank")])
+        event: Any = torch.cuda.Event  # untyped in torch
+        self._events = [event.from_ipc_handle(device, handle) for handle in handles]
+
+    def wait(self, ticket: Ticket) -> None:
+        """Make the current stream wait for what the writer had written; before a step, never within a capture.
+
+        Args:
+            ticket: The writer's last one, made before this step began.
+        """
+        if self._events:
+            # An event recorded anew since stands for more than this ticket: waiting for it is enough, too.
+            torch.cuda.current_stream().wait_event(self._events[ticket.number % _EVENTS])
