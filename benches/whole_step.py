@@ -366,12 +366,57 @@ def plans_of(tables: list[str]) -> list[Row]:
     return plans
 
 
+def draw(document: dict[str, Any], folder: Path) -> None:
+    """Draw tokens a second by context and by batch."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and an extra
+
+    figure = Figure(figsize=(11, 4), layout="constrained", dpi=80)
+    left, right = figure.subplots(1, 2)
+    rows = [row for row in document["rows"] if row["table"] == "contexts" and row["stand_in"]]
+    contexts = sorted({row["context"] for row in rows})
+    labels = ("all resident", "host pool, 8,192 hot rows", "its copies skipped")
+    for at, label in enumerate(labels):
+        for shift, heads in ((-0.13, 8), (0.13, 64)):
+            of_kind = [row for row in rows if row["heads"] == heads and row["hot_rows"] == (0, 8192, 8192)[at]]
+            rate = {row["context"]: _tokens_a_second(row, copied=at != 2) for row in of_kind}
+            places = [contexts.index(context) + (at - 1) * 0.27 + shift * 0.9 for context in rate]
+            bars = left.bar(places, list(rate.values()), 0.11, color=f"C{at}", alpha=1 if heads == 8 else 0.55)
+            if heads == 8:
+                bars.set_label(label)
+    left.set_xticks(range(len(contexts)), [f"{context >> 10} K" for context in contexts])
+    left.set_xlabel("context; dark 8 heads a rank, light 64")
+    for kind, label in ((True, "host pool, 4,096 hot rows"), (False, "all resident")):
+        points = [row for row in document["rows"] if row["table"] == "batches" and bool(row["hot_rows"]) is kind]
+        right.plot([row["batch"] for row in points], [_tokens_a_second(row) for row in points], "-o", label=label)
+    right.set_xlabel("requests of 64 K (54: of 32 K), 8 heads a rank")
+    for axes in (left, right):
+        axes.set_ylabel("tokens a second")
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.suptitle(
+        f"{document['gpu']}, {document['date'][:10]}: a decode step of 78 layers in 20 GiB; a matmul over "
+        f"{document['stand_in_bytes'] / 1e9:.1f} GB a layer stands in for the rest of the model",
+        fontsize="medium",
+    )
+    figure.savefig(folder / "whole_step.png")
+
+
+def _tokens_a_second(row: Row, *, copied: bool = True) -> float:
+    """Of the fastest variant, or of the step with its copies skipped."""
+    names = ("resident", *map(str, Overlap)) if copied else ("copies skipped",)
+    return float(row["batch"] / min(row[name]["ms"] for name in names if name in row) * 1e3)
+
+
 def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", nargs="+", default=["64k", "others", "batches"])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--draw", type=Path, metavar="RESULT.json", help="draw a kept result to docs/plots instead")
     arguments = parser.parse_args()
+    if arguments.draw:
+        draw(json.loads(arguments.draw.read_text(encoding="utf-8")), Path("docs/plots"))
+        return
     torch.manual_seed(0)
     plans = plans_of(arguments.tables)
     rows = max(plan["context"] * plan["batch"] for plan in plans if plan["hot_rows"])

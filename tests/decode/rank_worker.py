@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from typing import TYPE_CHECKING, Any
 
 import hisparse_svc
@@ -45,6 +46,7 @@ def one_step(session: DecodeSession, plain: PlainRequest) -> torch.Tensor:
 
 def run(pipe: Connection, target: str, model: str, settings: dict[str, Any], *, rank: int, devices: list[str]) -> None:
     """Attach as rank `rank`, join the lease that is sent, and take a step for every ticket that is sent."""
+    faulthandler.enable()
     torch.set_num_threads(1)
     device, writer = devices[rank], rank == 0
     if device != "cpu":
