@@ -62,7 +62,7 @@ setup-engine: $(BIN)/.ready ## Add torch and cuda-core, 5 GB, for the data plane
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python
 test-gpu: ## Run the tests that need a CUDA device
-	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels
+	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode
 
 bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at most 90 % taken, and one always full
 	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > python/hisparse_svc/data/layouts/churned_90.json
@@ -107,7 +107,7 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages; the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages, 10,000 decode steps of churn (with torch); the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
 	HISPARSE_RACE_ADMITS=100000 cargo test --quiet -p hisparse-serve --test serve four_routers
@@ -115,6 +115,7 @@ check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed ser
 	HISPARSE_BAD_PEERS=1 HISPARSE_REQUEST_IDS=1000000 cargo test --quiet --release -p hisparse-serve --test bad_peers
 	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	HISPARSE_REGRANTED_PAGES=100000 cargo test --quiet -p hisparse-serve --test serve zero_in_every_byte
+	HISPARSE_DECODE_STEPS=10000 $(BIN)/pytest -q --timeout 3600 tests/decode/test_churn.py
 	RUSTC_ICE=0 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
 		cargo +nightly miri test --quiet --target-dir target/miri -p hisparse-mem
 	RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target $$(rustc +nightly -vV | sed -n 's/^host: //p') \
