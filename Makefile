@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-engine check-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -37,7 +37,7 @@ test: build ## Set up, then run every test this machine can run
 	cargo test --quiet --workspace
 	$(BIN)/pytest -q
 
-check: check-rust check-python check-proto check-docs test ## Format, lint and test: what CI runs
+check: check-rust check-python check-proto check-docs test ## Format, lint and test; CI adds check-engine
 
 check-rust: $(BIN)/.ready
 	cargo fmt --all --check
@@ -56,8 +56,17 @@ check-docs: build
 docs: build ## Write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate
 
-setup-engine: $(BIN)/.ready ## Add torch and cuda-core, 5 GB, for the data plane and its tests
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group engine
+setup-engine: $(BIN)/.engine ## Add torch and cuda-core, 5 GB, for the data plane and its tests
+$(BIN)/.engine: $(BIN)/.ready pyproject.toml constraints.txt
+	@echo 'installing torch and its CUDA libraries into $(VENV) (5 GB, minutes)'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group engine
+	@touch $@
+
+# What skips where there is no torch, or sees more where there is.
+ENGINE_TESTS := tests/kernels tests/decode tests/engine tests/cli/test_bench.py tests/unit/test_docstrings_run.py
+check-engine: build setup-engine ## Type and test the data plane on the CPU, with torch: the other half of CI
+	$(BIN)/mypy
+	$(BIN)/pytest -q $(ENGINE_TESTS)
 
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python
