@@ -11,16 +11,14 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.errors import Problem
+from hisparse_svc.kernels.choice import first_able, installed, named
 from hisparse_svc.kernels.decode.rows import BF16_ROWS, F32_ROWS, FP8_ROWS
-from hisparse_svc.kernels.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,14 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["AUTO_ORDER", "BACKENDS", "Backend", "choose"]
 
 _ANY_SM = range(1000)
-
-
-@functools.cache
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is in is not there either
-        return False
 
 
 @dataclass(frozen=True)
@@ -103,7 +93,7 @@ class Backend:
 
     def missing(self, call: DecodeCall) -> str:
         """What the machine lacks for it; empty where nothing."""
-        if self.module and not _installed(self.module):
+        if self.module and not installed(self.module):
             return f"backend {self.name} needs the package {self.module}"
         if call.q.is_cuda:
             major, minor = torch.cuda.get_device_capability(call.q.device)
@@ -202,30 +192,8 @@ def choose(name: str, call: DecodeCall) -> Backend:
         InvalidInput: No such backend, or it cannot answer this call; says which can.
         DeviceUnavailable: The machine lacks what it needs.
     """
-    if name == "auto":
-        return _automatic(call)
-    if name not in BACKENDS:
-        rule = f"must be auto or one of {', '.join(BACKENDS)}"
-        raise InvalidInput([Problem("backend", name, rule, "leave it out")])
-    backend = BACKENDS[name]
-    if problems := backend.refusals(call):
-        raise InvalidInput(problems)
-    if lacking := backend.missing(call):
-        raise DeviceUnavailable(f"{lacking}; leave backend out to take what is here")
-    return backend
-
-
-def _automatic(call: DecodeCall) -> Backend:
+    if name != "auto":
+        return named(name, BACKENDS, call)
     if not call.q.is_cuda or call.stored is F32_ROWS or call.q.dtype is not torch.bfloat16:
-        return choose("reference", call)
-    lacking, problems = [], []
-    for name in AUTO_ORDER:
-        backend = BACKENDS[name]
-        refused, reason = backend.refusals(call), backend.missing(call)
-        if not refused and not reason:
-            return backend
-        problems += refused if not reason else []
-        lacking += [reason] if reason else []
-    if problems:
-        raise InvalidInput(problems)
-    raise DeviceUnavailable(f"{'; '.join(lacking)}; use CPU tensors, or ask for backend reference, which is slow")
+        return named("reference", BACKENDS, call)
+    return first_able([BACKENDS[name] for name in AUTO_ORDER], call)

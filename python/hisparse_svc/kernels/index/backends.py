@@ -11,14 +11,13 @@ Picking the best from the logits has one kernel, whatever made them: no other is
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels.errors import DeviceUnavailable
+from hisparse_svc.errors import Problem
+from hisparse_svc.kernels.choice import first_able, installed, named
 from hisparse_svc.kernels.index.call import MAX_INDEX_HEADS
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8
 
@@ -79,7 +78,7 @@ class Backend:
 
     def missing(self, call: IndexCall) -> str:
         """What the machine lacks for it; empty where nothing."""
-        if self.module and importlib.util.find_spec(self.module) is None:
+        if self.module and not installed(self.module):
             return f"backend {self.name} needs the package {self.module}"
         if self.sms and call.q.is_cuda:
             major, minor = torch.cuda.get_device_capability(call.q.device)
@@ -145,31 +144,8 @@ def choose(name: str, call: IndexCall) -> Backend:
         InvalidInput: No such backend, or it cannot answer this call; says which can.
         DeviceUnavailable: The machine lacks what it needs.
     """
-    if name == "auto":
-        return _automatic(call)
-    if name not in BACKENDS:
-        rule = f"must be auto or one of {', '.join(BACKENDS)}"
-        raise InvalidInput([Problem("backend", name, rule, "leave it out")])
-    backend = BACKENDS[name]
-    if problems := backend.refusals(call):
-        raise InvalidInput(problems)
-    if lacking := backend.missing(call):
-        raise DeviceUnavailable(f"{lacking}; leave backend out to take what is here")
-    return backend
-
-
-def _automatic(call: IndexCall) -> Backend:
+    if name != "auto":
+        return named(name, BACKENDS, call)
     if not call.q.is_cuda or call.keys.stored is INDEX_F32:
-        return choose("reference", call)
-    lacking, problems = [], []
-    for name in AUTO_ORDER:
-        if (backend := BACKENDS.get(name)) is None:
-            continue
-        refused, reason = backend.refusals(call), backend.missing(call)
-        if not refused and not reason:
-            return backend
-        problems += refused if not reason else []
-        lacking += [reason] if reason else []
-    if problems:
-        raise InvalidInput(problems)
-    raise DeviceUnavailable(f"{'; '.join(lacking)}; use CPU tensors, or ask for backend reference, which is slow")
+        return named("reference", BACKENDS, call)
+    return first_able([BACKENDS[name] for name in AUTO_ORDER], call)
