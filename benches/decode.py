@@ -9,18 +9,15 @@ engines call for it.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import multiprocessing
-import platform
-import shlex
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from gpu import Timer, note
+from gpu import document, keep, note
+from hisparse_svc.bench.gpu import Timer
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.cuda import decode
 from hisparse_svc.kernels.cuda.compile import compile_cubin
@@ -216,17 +213,8 @@ def main() -> None:
     kinds = [kind for kind in (FP8_ROWS, BF16_ROWS) if kind.name in arguments.rows]
     beside = flash_mla is not None and not arguments.no_wheel
     rows = table(Timer(), kinds, arguments.heads, arguments.batches, sweep=arguments.sweep, beside=beside)
-    result: Row = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "command": shlex.join(["python", *sys.argv]),
-        "unit": "us, median of graph replays, of one layer; top-k 2048, 4160 rows a request; errors against float64",
-        "rows": rows,
-    }
-    if arguments.out:
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    unit = "us, median of graph replays, of one layer; top-k 2048, 4160 rows a request; errors against float64"
+    keep(document(unit, rows=rows), arguments.out)
     print(summary(rows))
 
 

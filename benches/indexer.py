@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import json
-import platform
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
-from gpu import Timer, note
+from cuda.core import LaunchConfig, Stream, launch
+from gpu import document, keep, note
+from hisparse_svc.bench.gpu import Timer, plain_kernel
 from hisparse_svc.kernels import Geometry, IndexKeys, SeatState, StepPlan, index_logits_shape, quantise
 from hisparse_svc.kernels.cuda import index as kernels
 from hisparse_svc.kernels.index import deep_gemm as wheel
@@ -48,11 +45,7 @@ class Read:
     """Time to read the keys: a kernel that reads bytes in address order and does nothing else (`plain_read.cu`)."""
 
     def __init__(self) -> None:
-        Device(0).set_current()
-        text = (Path(__file__).parent / "plain_read.cu").read_text(encoding="utf-8")
-        major, minor = torch.cuda.get_device_capability()
-        options = ProgramOptions(arch=f"sm_{major}{minor}", std="c++17")
-        self._kernel = Program(text, "c++", options).compile("cubin").get_kernel("plain_read")
+        self._kernel = plain_kernel(Path(__file__).parent / "plain_read.cu")
         self._sink = torch.zeros(1, dtype=torch.int32, device="cuda")
 
     def __call__(self, pages: Tensor, grid: int) -> None:
@@ -190,19 +183,8 @@ def main() -> None:
         for context, batch in SHAPES:
             rows.append(measure(timer, read, context, batch, heads))
             note(json.dumps(rows[-1]))
-    result: Row = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "deep_gemm": getattr(deep_gemm, "__version__", None),
-        "python": platform.python_version(),
-        "command": shlex.join(["python", *sys.argv]),
-        "unit": "us, median of graph replays, of one layer; top-k 2048; GB/s of keys and scales",
-        "rows": rows,
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    unit = "us, median of graph replays, of one layer; top-k 2048; GB/s of keys and scales"
+    keep(document(unit, deep_gemm=getattr(deep_gemm, "__version__", None), rows=rows), arguments.out)
     print(summary(rows))
 
 

@@ -8,17 +8,14 @@ the same attention.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
-import shlex
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from gpu import HostRegion, Timer, note
+from gpu import document, keep, note
+from hisparse_svc.bench.gpu import HostRegion, Timer
 from hisparse_svc.bench.scene import TOP_K, Scene
 from hisparse_svc.engine import attend_hits_first
 from hisparse_svc.engine.swapping import SwapIn
@@ -205,18 +202,8 @@ def main() -> None:
                 table.append(measure(timer, scene, step, misses))
                 note(json.dumps(table[-1]))
         del scene, steps
-    result: Row = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "command": shlex.join(["python", *sys.argv]),
-        "unit": f"us, median of graph replays, of one layer; {ROW_BYTES}-byte rows, top-k {TOP_K}, 64 K tokens each",
-        "rows": table,
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    unit = f"us, median of graph replays, of one layer; {ROW_BYTES}-byte rows, top-k {TOP_K}, 64 K tokens each"
+    keep(document(unit, rows=table), arguments.out)
     print(summary(table))
 
 

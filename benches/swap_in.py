@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from gpu import HostRegion, Timer, note
+from gpu import document, keep, note
 from hisparse_svc.bench import plots
+from hisparse_svc.bench.gpu import HostRegion, Timer
 from hisparse_svc.bench.scene import TOKENS, TOP_K, Plain, Scene, random_step
-from hisparse_svc.bench.swap_in import MOST_GROUPS, Row, best_of, layer_bytes, layouts, machine, swap_in_row
+from hisparse_svc.bench.swap_in import MOST_GROUPS, UNIT, Row, best_of, layer_bytes, layouts, swap_in_row
 from hisparse_svc.engine import Geometry, HotCache, RowFormat
 from hisparse_svc.kernels import PAGE_ROWS, StepPlan, cuda
 from hisparse_svc.kernels.cuda.shapes import Resolver, resolvers
@@ -167,7 +166,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["resolve", "swap_in", "groups", "backup"])
     options = parser.parse_args()
     torch.manual_seed(1)
-    timer, result = Timer(), machine() | {"command": shlex.join(["python", *sys.argv])}
+    timer, result = Timer(), document(UNIT)
     if "resolve" in options.parts:
         result["resolve"] = table_resolve(timer)
     if set(options.parts) & {"swap_in", "groups", "backup"}:
@@ -182,8 +181,7 @@ def main() -> None:
         if "backup" in options.parts:
             shapes = ((656, 1, 8), (656, 4, 2), (1152, 1, 5), (1152, 4, 1))
             result["backup"] = [backup_row(region, timer, *shape) for shape in shapes]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    keep(result, options.out)
     if options.plots and "swap_in" in result:
         plots.draw(result, options.plots)
     print(summary(result))

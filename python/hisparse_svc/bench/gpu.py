@@ -1,15 +1,18 @@
-"""What GPU benchmarks share: a timer of captured work, and many gigabytes of registered host memory."""
+"""What GPU benchmarks share: a timer, gigabytes of registered host memory, plain kernels, what figures hold for."""
 
 from __future__ import annotations
 
 import ctypes
+import datetime
 import mmap
+import platform
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from cuda.core import Device, Program, ProgramOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,24 @@ _THREADS = 16
 _L2_BYTES = 384 << 20
 _SPIN_CYCLES = 200_000
 _REPLAYS = 11
+
+
+def machine() -> dict[str, Any]:
+    """What the figures hold for."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def plain_kernel(source: Path) -> Any:
+    """Compile, for the first device, the kernel that a file is named after: a yardstick beside the product's."""
+    Device(0).set_current()
+    major, minor = torch.cuda.get_device_capability()
+    options = ProgramOptions(arch=f"sm_{major}{minor}", std="c++17")
+    return Program(source.read_text(encoding="utf-8"), "c++", options).compile("cubin").get_kernel(source.stem)
 
 
 class Timer:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
+from cuda.core import LaunchConfig, Stream, launch
 
+from hisparse_svc.bench.gpu import plain_kernel
 from hisparse_svc.engine import Geometry, HostRows, HotCache, RowFormat
 from hisparse_svc.kernels import PAGE_ROWS, StepPlan, cuda
 from hisparse_svc.kernels.words import pack
@@ -132,11 +133,7 @@ class Plain:
     BLOCKS = (8, 12, 16, 24, 32, 64)
 
     def __init__(self) -> None:
-        Device(0).set_current()
-        text = (Path(__file__).parent / "plain_gather.cu").read_text(encoding="utf-8")
-        major, minor = torch.cuda.get_device_capability()
-        options = ProgramOptions(arch=f"sm_{major}{minor}", std="c++17")
-        self._kernel = Program(text, "c++", options).compile("cubin").get_kernel("plain_gather")
+        self._kernel = plain_kernel(Path(__file__).parent / "plain_gather.cu")
 
     def of(self, scene: Scene, *, window_rows: int = 0) -> Callable[[int], Callable[[int], None]]:
         """Give, for a number of blocks, the step that gathers a group; `window_rows` folds the hot rows into so few."""

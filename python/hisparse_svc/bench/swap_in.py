@@ -10,9 +10,7 @@ rows sorted by host address over all requests, at its best number of blocks: sor
 
 from __future__ import annotations
 
-import datetime
 import json
-import platform
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hisparse_svc import testing
-from hisparse_svc.bench.gpu import HostRegion, Timer
+from hisparse_svc.bench.gpu import HostRegion, Timer, machine
 from hisparse_svc.bench.scene import POOL_PAGES, TOKENS, Plain, Scene
 from hisparse_svc.kernels import PAGE_ROWS, gather_blocks
 
@@ -30,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAYOUTS",
+    "UNIT",
     "Row",
     "Wanted",
     "best_of",
     "conform",
     "layer_bytes",
     "layouts",
-    "machine",
     "measure",
     "swap_in_row",
 ]
@@ -46,6 +44,7 @@ Row = dict[str, Any]
 LAYOUTS = Path(__file__).parents[1] / "data" / "layouts"
 """Extents of the page allocator after churn: `make bench-layouts` writes them."""
 
+UNIT = "us, median of graph replays, of one layer"
 GATHER_BLOCKS = (8, 16, 32)
 QUICK_CHECKS = ("random_steps", "recency_decides", "duplicates_share_a_row", "layers_that_share_an_index")
 SMALLEST_CHURNED_PAGES = 128
@@ -71,17 +70,6 @@ class Wanted:
     row_bytes: tuple[int, ...] = (656, 1152)
     layouts: tuple[str, ...] = ()
     ascending: bool = False
-
-
-def machine() -> Row:
-    """What the figures hold for."""
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "unit": "us, median of graph replays, of one layer",
-    }
 
 
 def layer_bytes(row_bytes: int) -> int:
@@ -166,7 +154,7 @@ def measure(wanted: Wanted, say: Callable[[str], None]) -> Row:
     Returns:
         The document that is kept.
     """
-    document = machine()
+    document = machine() | {"unit": UNIT}
     document["checks"] = conform()
     say(f"{document['checks']} checks passed on {document['gpu']}")
     region, timer, plain = HostRegion(wanted.host_bytes), Timer(), Plain()
