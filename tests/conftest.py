@@ -1,4 +1,4 @@
-"""What tests share: the program as a user runs it, and sample configurations."""
+"""What tests share: the program as a user runs it, sample configurations, and devices to compute on."""
 
 from __future__ import annotations
 
@@ -76,6 +76,28 @@ def config(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a CUDA device where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not torch_sees_a_gpu():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+
+def torch_sees_a_gpu() -> bool:
+    try:
+        import torch  # noqa: PLC0415 - most tests do without, and it takes seconds
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Where to compute, as torch names it."""
+    return str(request.param)
 
 
 def shared(folder: str) -> Path:

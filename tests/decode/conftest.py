@@ -1,28 +1,17 @@
-"""Tests of decode sessions need torch; those marked `gpu` a CUDA device. What is missing is a skip with its reason."""
+"""Tests of decode sessions need torch: without it they are skipped, and say so."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 torch = pytest.importorskip("torch", reason="torch is not installed: make setup-engine")
 torch.set_num_threads(1)  # tensors here are tiny: threads would spend their time waiting for each other
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
-    skip = pytest.mark.skip(reason="no CUDA device on this machine")
-    for item in items:
-        if "gpu" in item.keywords and Path(__file__).parent in item.path.parents:
-            item.add_marker(skip)
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture

@@ -167,10 +167,7 @@ gpu = pytest.mark.gpu
 
 @pytest.fixture
 def torch() -> Any:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    return torch
+    return pytest.importorskip("torch")
 
 
 @gpu
