@@ -4,8 +4,9 @@ On a machine with CUDA and 110 GiB of memory: `python benches/whole_step.py --ou
 
 78 layers, 21 of them with an indexer, FP8 rows, 20 GiB of GPU memory for KV, 90 GiB of host pool. A layer is indexer
 where it has one, resolve, gather, attention and backup, and a stand-in for the rest of it: a matmul over 0.7 GB of
-weights, which is what the other weights of such a model cost. Picks come from a seeded generator whose least recently
-used misses are 13 % at 4,096 hot rows and 7 % at 8,192; the indexer runs all the same, and its picks are thrown away.
+weights, which is what the other weights of such a model cost. Picks come from `hisparse_svc.topk.Locality`, whose least
+recently used misses are 13 % at 4,096 hot rows and 7 % at 8,192; the indexer runs all the same, and its picks are
+thrown away.
 Pages of a request lie in one extent, which is what the allocator gives while at most 90 % of the pool is taken.
 """
 
@@ -50,6 +51,7 @@ from hisparse_svc.kernels import (
     sparse_mla_decode,
 )
 from hisparse_svc.kernels.words import pack
+from hisparse_svc.topk import PUBLISHED_MISSES, Locality
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +66,6 @@ DEVICE_BYTES, HOST_ROWS = 20 << 30, (90 << 30) // (LAYERS * MLA_FP8.row_bytes)
 STEPS, WARM_STEPS, STREAMS = 12, 3, 3
 WEIGHT_ROWS, HIDDEN = 57_000, 6144
 SPIN_CYCLES = 8_000_000
-LRU_MISSES = {4096: 0.13, 8192: 0.07}
 Row = dict[str, Any]
 
 
@@ -74,33 +75,6 @@ def note(*words: object) -> None:
 
 
 START = time.monotonic()
-
-
-class Locality:
-    """Top-k streams with a given share of picks beyond each depth of the LRU stack: (depth / d0) to the power of -a."""
-
-    def __init__(self, context: int, streams: int, seed: int = 0) -> None:
-        shares = list(LRU_MISSES.items())
-        (near, some), (far, fewer) = shares
-        self.power = float(np.log(some / fewer) / np.log(far / near))
-        self.random = np.random.default_rng(seed)
-        tokens = context - PAGE_ROWS  # the newest page never misses
-        self.stacks = [self.random.permutation(tokens).astype(np.int32) for _ in range(streams)]
-        self.first = [stack.copy() for stack in self.stacks]
-        edges = [0, TOP_K, *(depth for depth in (4096, 8192, 16_384, 32_768, 65_536) if depth < tokens), tokens]
-        beyond = [min(1.0, some * (near / depth) ** self.power) if depth else 1.0 for depth in edges[:-1]] + [0.0]
-        counts = [round(TOP_K * (beyond[at] - beyond[at + 1])) for at in range(len(edges) - 1)]
-        counts[0] += TOP_K - sum(counts)
-        self.bands = list(zip(edges[:-1], edges[1:], counts, strict=True))
-
-    def step(self, stream: int) -> Any:
-        """Give the picks of one step, shuffled; they are the most recent ones then."""
-        stack = self.stacks[stream]
-        chosen = np.concatenate([low + self.random.choice(high - low, n, replace=False) for low, high, n in self.bands])
-        picks = stack[self.random.permutation(chosen)]
-        rest = np.delete(stack, chosen)
-        self.stacks[stream] = np.concatenate([picks[::-1], rest])
-        return picks
 
 
 @dataclass
@@ -138,7 +112,8 @@ class Inputs:
 
 def streams_of(context: int, batch: int) -> tuple[Locality, Tensor]:
     """Picks of every step, group and request; groups of a request share `STREAMS` streams in turn."""
-    locality = Locality(context, batch * STREAMS)
+    # The newest page never misses.
+    locality = Locality(context - PAGE_ROWS, batch * STREAMS, top_k=TOP_K)
     found = np.stack([np.stack([locality.step(s) for s in range(batch * STREAMS)]) for _ in range(STEPS + WARM_STEPS)])
     steps = torch.from_numpy(found).view(-1, batch, STREAMS, 1, TOP_K).transpose(1, 2)
     return locality, steps[:, torch.arange(len(GROUPS)) % STREAMS].to(DEVICE)
@@ -431,7 +406,7 @@ def main() -> None:
         "machine": platform.machine(),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
-        "lru_misses": LRU_MISSES,
+        "lru_misses": PUBLISHED_MISSES,
         "stand_in_bytes": weights.numel() * 2,
         "rows": [],
     }

@@ -17,9 +17,9 @@ OUTSIDE = {"hisparse-sim"}
 PYTHON_LAYERS = [
     {"errors"},
     {"_core", "_proto", "files"},
-    {"planner", "doctor", "rpc"},
+    {"planner", "doctor", "rpc", "topk"},
     {"client", "aio", "config", "conformance", "kernels"},
-    {"node", "replay"},
+    {"node", "replay", "simulate"},
     {"engine"},
     {"_conformance"},
     {"testing"},

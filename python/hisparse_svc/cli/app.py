@@ -43,6 +43,7 @@ COMMANDS = {
     "release": "Give a lease back.",
     "drain": "Grant nothing new.",
     "replay": "Play a trace: what a node takes of it, and what its device alone would.",
+    "trace-topk": "Write a synthetic top-k stream, or say what one holds.",
     "conformance": "Say whether a service keeps the promises of the interface.",
     "bench": "Time swap-in on this machine's GPU, beside memcpy and the best ordered gather.",
     "models": "List the bundled model presets.",

@@ -159,7 +159,7 @@ def _against(
 
 
 @contextmanager
-def progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+def progress(total: int, quiet: bool, unit: str = "requests") -> Iterator[Callable[[int], None]]:
     """Draw a bar on stderr while work goes on, where somebody looks."""
     from rich.console import Console  # noqa: PLC0415 - as in `output`
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
@@ -168,9 +168,9 @@ def progress(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     if quiet or not screen.is_terminal:
         yield lambda _: None
         return
-    columns = (TextColumn("requests"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("requests", total=total)
+        task = bar.add_task(unit, total=total)
         yield lambda done: bar.update(task, completed=done)
 
 
