@@ -116,10 +116,11 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages, 10,000 decode steps of churn (with torch); the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 200,000 orders of each model of what threads do to each other, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages, 10,000 decode steps of churn (with torch); the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
 	HISPARSE_RACE_ADMITS=100000 cargo test --quiet -p hisparse-serve --test serve four_routers
+	HISPARSE_MODEL_RUNS=200000 cargo test --quiet --release -p hisparse-serve --lib model::
 	HISPARSE_KILLS=1000 cargo test --quiet -p hisparse-serve --test serve a_killed
 	HISPARSE_BAD_PEERS=1 HISPARSE_REQUEST_IDS=1000000 cargo test --quiet --release -p hisparse-serve --test bad_peers
 	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600

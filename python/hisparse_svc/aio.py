@@ -24,11 +24,12 @@ import grpc
 import grpc.aio
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.rpc import calls, convert, retry, status, values
+from hisparse_svc.rpc import calls, retry, status, values
 from hisparse_svc.rpc.channel import options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
+from hisparse_svc.rpc.watching import ENDED, Watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
@@ -71,9 +72,23 @@ class Client:
 
     async def watch_capacity(self, lengths: Iterable[int] = ()) -> AsyncGenerator[values.Capacity]:
         """As `hisparse_svc.Client.watch_capacity`."""
+        watching = Watching(lengths, self.timeout_s)
+        while True:
+            error: HiSparseError = Unreachable(ENDED)
+            try:
+                async for message in self._stream(watching.call()):
+                    seen = watching.feed(message)
+                    if seen is not None:
+                        yield seen
+            except HiSparseError as broken:
+                error = broken
+            rest = None if self._closed else watching.rest_s(error)
+            if rest is None:
+                raise error
+            await asyncio.sleep(rest)
+
+    async def _stream(self, call: Call[Answer, Value]) -> AsyncGenerator[Answer]:
         self._check_open()
-        watched = convert.Watched()
-        call = calls.watch_capacity(lengths)
         answers = self._channel.unary_stream(
             call.path,
             request_serializer=type(call.request).SerializeToString,
@@ -81,9 +96,7 @@ class Client:
         )(call.request)
         try:
             async for message in answers:
-                seen = watched.feed(message)
-                if seen is not None:
-                    yield seen
+                yield message
         except grpc.RpcError as failure:
             raise status.to_error(failure, self.target, call.request, None) from None
         finally:

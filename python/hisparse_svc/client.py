@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from hisparse_svc.rpc import calls, convert, retry, status, values
+from hisparse_svc.errors import HiSparseError
+from hisparse_svc.rpc import calls, retry, status, values
 from hisparse_svc.rpc.channel import OfSession, options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
+from hisparse_svc.rpc.watching import ENDED, Watching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,12 +84,25 @@ class Client:
         return self._run(calls.get_capacity(lengths, tenant))
 
     def watch_capacity(self, lengths: Iterable[int] = ()) -> Iterator[values.Capacity]:
-        """Give the node now and after every change, at most 20 times a second, until the iterator is closed."""
-        watched = convert.Watched()
-        for message in self.stream(calls.watch_capacity(lengths)):
-            seen = watched.feed(message)
-            if seen is not None:
-                yield seen
+        """Give the node now and after every change, at most 20 times a second, until the iterator is closed.
+
+        A watch whose stream breaks goes on by itself from where it was. It gives up, and raises why, when it could not
+        for `timeout_s`. After a service that began anew the next value has `resync` set: what was seen before is void.
+        """
+        watching = Watching(lengths, self.timeout_s)
+        while True:
+            error: HiSparseError = Unreachable(ENDED)
+            try:
+                for message in self.stream(watching.call()):
+                    seen = watching.feed(message)
+                    if seen is not None:
+                        yield seen
+            except HiSparseError as broken:
+                error = broken
+            rest = None if self._closed else watching.rest_s(error)
+            if rest is None:
+                raise error
+            time.sleep(rest)
 
     def admit(
         self,

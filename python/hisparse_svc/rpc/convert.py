@@ -160,11 +160,13 @@ class Watched:
 
     ::
 
-        snapshot ─► whole    delta ─► replace the pools it names    sync ─► nothing new
+        snapshot ─► whole    delta ─► replace the pools it names    sync, or what is known ─► nothing new
+        resync ─► the next snapshot says why it does not go on from what was seen
     """
 
     def __init__(self) -> None:
         self._seen: types_pb2.Capacity | None = None
+        self._resync = ""
 
     def feed(self, message: capacity_pb2.WatchCapacityResponse) -> values.Capacity | None:
         """Take one message in; `None` where it changes nothing."""
@@ -173,11 +175,17 @@ class Watched:
             self._seen = types_pb2.Capacity()
             self._seen.CopyFrom(message.snapshot)
         elif event == "delta" and self._seen is not None:
+            if (self._seen.epoch, self._seen.sequence) == (message.epoch, message.sequence):
+                return None  # a watch that was resumed is told once more what it knows
             self._apply(message.delta)
+        elif event == "resync":
+            self._resync = message.resync.reason
+            return None
         else:
             return None
         self._seen.epoch, self._seen.sequence = message.epoch, message.sequence
-        return capacity(self._seen, message.fits)
+        resync, self._resync = self._resync, ""
+        return replace(capacity(self._seen, message.fits), resync=resync)
 
     def _apply(self, delta: capacity_pb2.CapacityDelta) -> None:
         assert self._seen is not None  # noqa: S101 - the caller has looked

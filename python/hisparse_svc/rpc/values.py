@@ -140,6 +140,8 @@ class Capacity:
     """One entry per length asked for."""
     quotas: tuple[Quota, ...] = ()
     """The tenant's part of each pool, where one was named and the node knows it."""
+    resync: str = ""
+    """In a watch: why this does not go on from the one before (another epoch, another node); empty where it does."""
 
     def pool(self, name: str) -> Pool:
         """Give one pool, its parts on all NUMA nodes added up.

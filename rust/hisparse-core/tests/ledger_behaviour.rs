@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use hisparse_core::ledger::{
     AdmitRequest, Amounts, CommitBy, Epoch, LeaseState, Ledger, LedgerConfig, Length, Limit, NodeCapacity, Pool,
-    Refusal, Released, SessionId, TenantPolicy, WindowCapacity,
+    Refusal, Released, SessionId, TenantPolicy, Walk, WindowCapacity,
 };
-use hisparse_core::limits::MAX_ENDINGS_PER_CALL;
+use hisparse_core::limits::{MAX_ENDINGS_PER_CALL, MAX_LEASES_PER_SLICE};
 use hisparse_core::pages::Isolation;
 use hisparse_core::units::Tokens;
 use node::{at, first_epoch, ledger, ledger_of};
@@ -461,5 +461,43 @@ fn endings_come_in_slices_and_a_lease_that_a_call_names_has_ended_in_time() {
     }
     let slices: Vec<_> = (0..4).map(|_| node.session_lost_in_part(session, MAX_ENDINGS_PER_CALL, at(1))).collect();
     assert_eq!(slices, [MAX_ENDINGS_PER_CALL, MAX_ENDINGS_PER_CALL, MAX_ENDINGS_PER_CALL, 0]);
+    node.audit().unwrap();
+}
+
+#[test]
+fn a_walk_meets_every_lease_that_lives_through_it_once_and_reclaims_in_slices() {
+    let many = 2 * u64::from(MAX_LEASES_PER_SLICE) + 7;
+    let (dead, next) = (SessionId(1), SessionId(2));
+    let mut node = ledger(many + 1, many + 1);
+    let epoch = node.epoch();
+    let leases: Vec<_> = (0..many)
+        .map(|number| node.admit(&request(&format!("r{number}"), 64), at(0)).unwrap().lease.id.unwrap())
+        .collect();
+    for lease in leases.iter().step_by(2) {
+        node.commit(*lease, None, epoch, CommitBy::Session(dead), at(0)).unwrap();
+    }
+    node.commit(leases[1], None, epoch, CommitBy::Session(next), at(0)).unwrap();
+    node.session_lost(dead, at(1));
+    let (mut walk, mut met, mut slices) = (Walk::default(), Vec::new(), 0);
+    while let Some(slice) = node.walk(&mut walk) {
+        met.extend(slice.iter().map(|lease| lease.id.unwrap()));
+        // One that comes and goes in between moves none of the others.
+        let passer = node.admit(&request("passer", 64), at(1)).unwrap().lease.id.unwrap();
+        node.release(passer, None, None, at(1)).unwrap();
+        slices += 1;
+    }
+    met.sort_unstable();
+    assert_eq!((met.as_slice(), slices), (leases.as_slice(), 3));
+
+    for round in 0..2 {
+        let (mut walk, mut held) = (Walk::default(), Vec::new());
+        while let Some(slice) = node.reclaim_in_part(dead, next, &mut walk, at(2)) {
+            held.extend(slice.iter().map(|lease| lease.id.unwrap()));
+        }
+        held.sort_unstable();
+        let theirs: Vec<_> = node.held_by(next).iter().map(|lease| lease.id.unwrap()).collect();
+        assert_eq!((held.len() as u64, held), (many.div_ceil(2) + 1, theirs), "round {round}");
+    }
+    assert_eq!(node.lease_counts().quarantined, 0);
     node.audit().unwrap();
 }

@@ -95,7 +95,7 @@ impl AdmissionService for Admission {
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
             // An engine that names a ttl wants to renew, as a router does.
             let by = match (session, ttl) {
-                (Some(session), None) => CommitBy::Session(session),
+                (Some(session), None) => self.node.sessions.commit_by(session)?,
                 _ => CommitBy::Router { ttl },
             };
             Ok(state.ledger.commit(id, Some(&message.tenant), epoch, by, now)?)

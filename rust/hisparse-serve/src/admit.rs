@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use crate::error::Refusal;
 use crate::handover::Handover;
 use crate::layers::deadline::CallTime;
+use crate::meeting;
 use crate::metrics::Admitted;
 use crate::node::{Answer, Node, State};
 use crate::proto;
@@ -198,7 +199,7 @@ impl Waiting {
         let answered = tokio::select! {
             biased;
             answered = &mut self.answer => answered,
-            () = sleep_until(self.node.clock.instant(until)) => {
+            () = meeting::rest_until(self.node.clock.instant(until)) => {
                 // A decision of any kind ends the waits that are over. Usually this one is the first to come.
                 self.node.decide(None, |_, _| ())?;
                 (&mut self.answer).await
@@ -233,13 +234,5 @@ impl Drop for Waiting {
             }
         });
         node.counters().admitted(Admitted::Cancelled, node.clock.now().saturating_since(self.arrived));
-    }
-}
-
-/// Sleeps until then; for ever where that is beyond the clock.
-async fn sleep_until(instant: Option<tokio::time::Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
     }
 }

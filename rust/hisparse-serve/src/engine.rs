@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hisparse_core::ledger::{self, Epoch, SessionId};
+use hisparse_core::ledger::{self, Epoch, SessionId, Walk};
 use hisparse_core::limits::{MAX_PREFIX_HASHES, MAX_USAGE_ENTRIES};
 use hisparse_mem::attach::server::Session;
 use tonic::{Request, Response, Status};
@@ -82,11 +82,14 @@ impl EngineService for Engine {
         let dead = self.node.sessions.predecessor(&message.engine_id, &message.token);
         let dead = dead.ok_or(Refusal::NotPredecessor)?;
         let successor = SessionId(session.number);
-        // All it holds, so that a call repeated after a lost answer says the same.
-        let leases = self.node.decide(Some(deadline), |state, now| {
-            state.ledger.reclaim(dead, successor, now);
-            state.ledger.held_by(successor)
-        })?;
+        // All it holds, so that a call repeated after a lost answer says the same; so does one that was cut short by its
+        // deadline, which is then done in part.
+        let (mut leases, mut walk) = (Vec::new(), Walk::default());
+        while let Some(held) = self.node.reclaim_in_part(dead, successor, &mut walk, Some(deadline))? {
+            leases.extend(held);
+            tokio::task::yield_now().await;
+        }
+        leases.sort_unstable_by_key(|lease| lease.id);
         let page_tokens = self.node.config.capacity.page_tokens;
         let shown = |lease: &ledger::Lease| proto::ReclaimedLease {
             durable_tokens: (u64::from(lease.durable_pages) * page_tokens).min(lease.tokens.get()),

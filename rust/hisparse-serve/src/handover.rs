@@ -22,6 +22,7 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tower_service::Service;
 
+use crate::meeting;
 use crate::node::Node;
 
 /// Leases on their way to a caller. The last copy to go gives them back, unless one was told that they arrived.
@@ -43,6 +44,7 @@ impl Handover {
 
     /// They are the caller's.
     pub(crate) fn arrived(&self) {
+        meeting::point();
         if !self.0.arrived.swap(true, Ordering::Relaxed) {
             self.0.node.delivered(&self.0.leases);
         }

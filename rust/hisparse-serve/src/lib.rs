@@ -6,6 +6,7 @@
 //!    ├─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
 //!    └─ memory ──► hisparse_mem (the pool's bytes, its attach socket) ──► sessions ──► node
 //!  codec: bytes and messages    error: the one place where a refusal becomes a status    env: the one place that reads the clock
+//!  meeting: locks and points where threads meet, which a model test tries in every order
 //! ```
 //! No Python in here, and no lock that is held while waiting: see [`node`].
 
@@ -31,8 +32,11 @@ mod journal;
 mod layers;
 mod listen;
 mod load_report;
+mod meeting;
 mod memory;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod node;
 mod notices;
 mod pace;

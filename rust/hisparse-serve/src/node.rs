@@ -18,7 +18,9 @@ use std::time::Duration;
 use hisparse_core::budget::Plan;
 use hisparse_core::env::{Clock, Entropy, Moment};
 use hisparse_core::error::Problems;
-use hisparse_core::ledger::{self, Epoch, Granted, LeaseId, Ledger, LedgerConfig, NodeCapacity, Ticket, WaitQueue};
+use hisparse_core::ledger::{
+    self, Epoch, Granted, Lease, LeaseId, Ledger, LedgerConfig, NodeCapacity, SessionId, Ticket, WaitQueue, Walk,
+};
 use hisparse_core::limits::ROUTER_TTL;
 use hisparse_core::pages::{Isolation, ScrubJob};
 use hisparse_core::size::show_size;
@@ -29,6 +31,7 @@ use crate::beginning::{Beginning, Start};
 use crate::env::{MachineClock, MachineEntropy};
 use crate::error::Refusal;
 use crate::journal::Journal;
+use crate::meeting;
 use crate::memory::Hosting;
 use crate::metrics::Counters;
 use crate::pace::Pace;
@@ -343,6 +346,7 @@ impl Node {
         if let (true, Some(hosting)) = (scrub, &self.hosting) {
             hosting.wake();
         }
+        meeting::point();
         if after != before {
             self.changes.send_if_modified(|last| {
                 let newer = after > *last;
@@ -350,6 +354,7 @@ impl Node {
                 newer
             });
         }
+        meeting::point();
         self.standing.send_if_modified(|last| std::mem::replace(last, standing) != standing);
         Ok(decided)
     }
@@ -408,7 +413,7 @@ impl Node {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, Refusal> {
-        self.state.lock().map_err(|_| Refusal::Poisoned)
+        meeting::lock(&self.state).map_err(|_| Refusal::Poisoned)
     }
 
     /// Starts or ends draining; the leases still held.
@@ -486,6 +491,24 @@ impl Node {
     pub(crate) fn take_back(&self, leases: &[LeaseId]) {
         // A poisoned node grants nothing more, so nothing is kept from anyone.
         let _ = self.decide(None, |state, now| leases.iter().for_each(|id| state.take_back(*id, now)));
+    }
+
+    /// Hands the next slice of what `dead` left on to `successor`, while it lives, and gives what that one holds of the
+    /// slice; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAttached`]: the successor has gone too; [`Refusal::Deadline`], [`Refusal::Poisoned`].
+    pub(crate) fn reclaim_in_part(
+        &self,
+        dead: SessionId,
+        successor: SessionId,
+        walk: &mut Walk,
+        deadline: Option<Moment>,
+    ) -> Result<Option<Vec<Lease>>, Refusal> {
+        self.decide(deadline, |state, now| {
+            self.sessions.commit_by(successor)?;
+            Ok(state.ledger.reclaim_in_part(dead, successor, walk, now))
+        })?
     }
 
     /// One more watch, if there is room.

@@ -12,13 +12,15 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hisparse_core::env::Entropy;
-use hisparse_core::ledger::{Loss, SessionId};
+use hisparse_core::ledger::{CommitBy, Loss, SessionId};
 use hisparse_core::limits::MAX_ENDINGS_PER_CALL;
 use hisparse_mem::attach::frame::{Hello, Notice, Resume, Role, TOKEN_BYTES, Token};
 use hisparse_mem::attach::server::{Herald, Session, Watcher};
 use tonic::Request;
 
 use crate::env::MachineEntropy;
+use crate::error::Refusal;
+use crate::meeting;
 use crate::node::Node;
 use crate::peer;
 use crate::remembered::{KeptSession, MOST_DEAD, Note, Remembered};
@@ -42,7 +44,7 @@ struct Book {
 impl Sessions {
     fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
         // Whole between any two statements, so a panic elsewhere leaves it usable.
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut meeting::lock(&self.0).unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Those that a restart found: their processes may come back, and their successors may come.
@@ -117,6 +119,17 @@ impl Sessions {
             dead.hello.role == Role::Writer && dead.hello.engine_id == engine_id && dead.token.is(token)
         };
         self.book(|book| book.dead.iter().find(matches).map(|dead| SessionId(dead.number)))
+    }
+
+    /// What a commit for this session says. Asked within the decision: the last look at a session's leases comes after
+    /// its name is off the list, so what a session of the list is given is found by that look, and what one that has
+    /// gone would be given would be kept for ever.
+    ///
+    /// # Errors
+    /// [`Refusal::NotAttached`]: it has gone meanwhile.
+    pub(crate) fn commit_by(&self, session: SessionId) -> Result<CommitBy, Refusal> {
+        let lives = self.book(|book| book.live.iter().any(|live| live.number == session.0));
+        lives.then_some(CommitBy::Session(session)).ok_or(Refusal::NotAttached)
     }
 
     /// How many processes are attached.

@@ -25,6 +25,7 @@ use tonic::Status;
 
 use crate::capacity::look;
 use crate::error::Refusal;
+use crate::meeting;
 use crate::node::{Node, WatchPlace};
 use crate::proto;
 use crate::proto::watch_capacity_response::Event;
@@ -108,11 +109,12 @@ impl Watch {
     ) -> Result<Told, Refusal> {
         // Changes are listened to before the first look, so that none falls between the two.
         let changes = node.changes();
+        meeting::point();
         let (seen, fits) = look(node, "", &lengths, None)?;
         let (sender, messages) = mpsc::channel(1);
         let (last_word, end) = oneshot::channel();
         let watch = Self { node: Arc::clone(node), lengths, seen, sender, _place: place };
-        tokio::spawn(async move {
+        meeting::spawn(async move {
             if let Some(refusal) = watch.run(start, fits, changes, stopping).await {
                 // A reader that is gone needs no last word.
                 let _ = last_word.send(refusal.into());
@@ -133,8 +135,9 @@ impl Watch {
             self.open(start, fits).await?;
             loop {
                 tokio::select! {
-                    news = changes.changed() => news.map_err(|_| End::Gone)?,
+                    biased;
                     () = self.sender.closed() => return Err(End::Gone),
+                    news = changes.changed() => news.map_err(|_| End::Gone)?,
                 }
                 // The lengths were right at the start, so an error is a node that decides nothing any more.
                 let (now, fits) = look(&self.node, "", &self.lengths, None).map_err(End::Said)?;
@@ -144,12 +147,13 @@ impl Watch {
                 let pools = now.pools.iter().filter(|pool| !self.seen.pools.contains(pool)).cloned().collect();
                 self.seen = now;
                 self.send(Event::Delta(self.delta(pools)), fits).await?;
-                tokio::time::sleep(REST).await;
+                meeting::rest(REST).await;
             }
         };
         let ended: Result<(), End> = tokio::select! {
-            ended = told => ended,
+            biased;
             _ = stopping.wait_for(|stopping| *stopping) => Err(End::Said(Refusal::Stopping)),
+            ended = told => ended,
         };
         match ended {
             Err(End::Said(refusal)) => Some(refusal),

@@ -313,6 +313,16 @@ impl Ledger {
         self.slots[slot as usize].as_mut().expect("by_id, by_request and deadlines name live slots only")
     }
 
+    /// How many slots there are, with a lease or without.
+    pub(super) fn slots(&self) -> u32 {
+        u32::try_from(self.slots.len()).expect("request slots bound the leases far below 2^32")
+    }
+
+    /// The lease in a slot, where one is.
+    pub(super) fn record_at(&self, slot: u32) -> Option<&Record> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
     /// Slots of all live leases.
     pub(super) fn live_slots(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.slots).filter(|(_, record)| record.is_some()).map(|(slot, _)| slot)

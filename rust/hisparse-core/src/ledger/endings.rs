@@ -64,7 +64,13 @@ impl Ledger {
     pub fn reclaim(&mut self, dead: SessionId, successor: SessionId, now: Moment) -> Vec<Lease> {
         self.advance(now);
         let slots = self.slots_of(dead, LeaseState::Quarantined);
-        for slot in &slots {
+        self.hand_on(&slots, successor);
+        slots.into_iter().map(|slot| self.view(self.record(slot))).collect()
+    }
+
+    /// These quarantined leases are the successor's.
+    pub(super) fn hand_on(&mut self, slots: &[u32], successor: SessionId) {
+        for slot in slots {
             self.record_mut(*slot).holder = Some(Holder::Session(successor));
             self.enter_state(*slot, LeaseState::Committed, None);
             self.remember_request(*slot);
@@ -72,7 +78,6 @@ impl Ledger {
         if !slots.is_empty() {
             self.settle();
         }
-        slots.into_iter().map(|slot| self.view(self.record(slot))).collect()
     }
 
     /// Leases that this session keeps alive, in order of grant.

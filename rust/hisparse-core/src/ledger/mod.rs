@@ -25,6 +25,7 @@ mod request;
 mod restore;
 mod tenants;
 mod waiting;
+mod walk;
 
 pub use self::admit::Granted;
 pub use self::books::PoolState;
@@ -39,3 +40,4 @@ pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length};
 pub use self::restore::NotRestored;
 pub use self::tenants::{TenantPolicy, TenantSalt};
 pub use self::waiting::{Offer, Served, Ticket, WaitQueue};
+pub use self::walk::Walk;
