@@ -148,6 +148,31 @@ def test_a_lease_that_ends_meanwhile_is_reported(importer: HostPool, held: HeldL
         fill()
 
 
+def test_what_another_owns_by_now_is_not_written(pool: HostPool, importer: HostPool, held: HeldLease) -> None:
+    indexed = importer.indexed_layers()[0]
+    pages = importer.import_pages(held.lease)
+    pages.write(0, _rows(3))
+    held.release()
+    with pool.client.admit(120, 30) as other:
+        first = _pages(other.lease)[0]
+        assert first == _pages(held.lease)[0], "the same pages are granted again"
+        before, keys = pool.array(0)[first].copy(), pool.keys_array(indexed)[first].copy()
+        with pytest.raises(LeaseNotHeld, match="ended while it was being filled"):
+            pages.write(0, _rows(5))
+        with pytest.raises(LeaseNotHeld, match="ended while it was being filled"):
+            pages.write_keys(indexed, np.ones((1, 64 * 132), np.uint8))
+        assert np.array_equal(pool.array(0)[first], before)
+        assert np.array_equal(pool.keys_array(indexed)[first], keys)
+
+
+def test_nothing_is_written_after_the_block(pool: HostPool, importer: HostPool, held: HeldLease) -> None:
+    with importer.import_pages(held.lease) as pages:
+        pass
+    with pytest.raises(LeaseNotHeld, match="call import_pages again"):
+        pages.write(0, _rows(3))
+    assert not pool.array(0)[_pages(held.lease)].any()
+
+
 def test_a_reservation_is_kept_alive_between_writes(importer: HostPool, held: HeldLease) -> None:
     held.renew(ttl_s=2.0)
     ends = held.lease.expires_at

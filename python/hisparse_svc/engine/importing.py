@@ -8,7 +8,8 @@
     (importer)                        held, writable, room?   renews the lease meanwhile
 
 Rows go straight into the pool's own memory. What keeps them safe is the lease: its pages are nobody else's while it is
-held, so it is asked for before the first byte, kept alive between writes, and asked for again at the end.
+held. So the service is asked for it before every write, which also keeps it alive, and again at the end: a lease that
+ends while a write runs is found by the next question.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _HELD = (LeaseState.RESERVED, LeaseState.COMMITTED)
 _RENEW_WITHIN = timedelta(seconds=15)
 """Half of what a reservation lives: two writes and a renewal fit in the rest."""
 
+_ENDED = "it ended while it was being filled: drop the request, and fill another lease"
+
 
 class LeaseNotHeld(HiSparseError):
     """The lease's pages are, or may be, somebody else's by now; the text says why and what to do."""
@@ -46,6 +49,9 @@ class LeaseNotHeld(HiSparseError):
 
 class Import:
     """Writes to the pages of one lease. `HostPool.import_pages` makes it; use it as a context manager.
+
+    Each write asks the service whether the lease is held still, a call of a fraction of a millisecond; so write many
+    tokens at once. After the block nothing can be written.
 
     Attributes:
         lease: The lease, as last seen.
@@ -59,6 +65,7 @@ class Import:
             raise InvalidInput([Problem("lease.epoch", str(lease.epoch), rule, "admit the request here")])
         self._pool = pool
         self._on_device = False
+        self._over = False
         self.lease = lease
         self.lease = self._held("nothing was written; admit the request anew")
         self._pages = [
@@ -79,7 +86,8 @@ class Import:
         Raises:
             InvalidInput: With everything wrong about the arguments.
             IndexError: The pool holds no rows of that layer.
-            LeaseNotHeld: The lease has ended.
+            LeaseNotHeld: The lease has ended, or the block is over; nothing was written.
+            AttachFailed: The pool is detached.
         """
         start = self.first_token if first_token is None else first_token
         layers = next((group for group in self._pool.groups() if layer in group), [layer])
@@ -95,7 +103,7 @@ class Import:
         problems += self._outside("rows", start, shape[1] if len(shape) == 3 else 0, "first_token")
         if problems:
             raise InvalidInput(problems)
-        self._keep()
+        self._demand_held()
         data = data.reshape(shape)
         if _is_on_device(data):
             self._write_from_device(layer, layers.index(layer), data, start)
@@ -115,7 +123,8 @@ class Import:
         Raises:
             InvalidInput: With everything wrong about the arguments.
             IndexError: The pool holds no keys of that layer.
-            LeaseNotHeld: The lease has ended.
+            LeaseNotHeld: The lease has ended, or the block is over; nothing was written.
+            AttachFailed: The pool is detached.
         """
         start = self.first_token // PAGE_TOKENS if first_page is None else first_page
         into = self._pool.keys_array(layer)
@@ -129,7 +138,7 @@ class Import:
         problems += self._outside("keys", start * PAGE_TOKENS, count * PAGE_TOKENS, "first_page")
         if problems:
             raise InvalidInput(problems)
-        self._keep()
+        self._demand_held()
         whole = data.cpu().numpy() if _is_on_device(data) else data
         for at, page in enumerate(self._pages[start : start + count]):
             into[page] = whole[at]
@@ -167,18 +176,18 @@ class Import:
         value = f"{tokens // scale} {unit} from {first // scale}"
         return [Problem(name, value, rule, "extend the lease, or leave out what is shared")]
 
-    def _keep(self) -> None:
-        """Renew the lease where it ends soon."""
-        self._pool.check_attached()
+    def _demand_held(self) -> None:
+        """Ask for the lease, and renew it where it ends soon."""
+        if self._over:
+            raise LeaseNotHeld(f"the import of lease {self.lease.id} is over: call import_pages again to write more")
+        self.lease = self._held(_ENDED)
         ends = self.lease.expires_at
         if ends is None or ends - datetime.now(UTC) > _RENEW_WITHIN:
             return
         try:
             self.lease = self._pool.client.renew(self.lease.id, self.lease.epoch, tenant=self.lease.tenant)
         except LeaseNotFound:
-            raise LeaseNotHeld(
-                f"lease {self.lease.id} ended while it was being filled; admit the request anew"
-            ) from None
+            raise LeaseNotHeld(f"lease {self.lease.id} is gone; {_ENDED}") from None
 
     def _held(self, remedy: str) -> Lease:
         self._pool.check_attached()
@@ -204,12 +213,13 @@ class Import:
         Raises:
             LeaseNotHeld: It ended meanwhile: nobody may read what was written as this request's.
         """
+        self._over = True
         if self._on_device:
             import torch  # noqa: PLC0415 - loaded already
 
             torch.cuda.synchronize()
         if kind is None:
-            self._held("it ended while it was being filled: drop the request, and fill another lease")
+            self._held(_ENDED)
 
 
 def _bytes_of(data: Any) -> Any:
