@@ -56,14 +56,14 @@ check-docs: build
 docs: build ## Write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate
 
-setup-engine: $(BIN)/.engine ## Add torch and cuda-core, 5 GB, for the data plane and its tests
+setup-engine: $(BIN)/.engine ## Add torch, cuda-core and transformers, 5 GB, for the data plane and its tests
 $(BIN)/.engine: $(BIN)/.ready pyproject.toml constraints.txt
 	@echo 'installing torch and its CUDA libraries into $(VENV) (5 GB, minutes)'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group engine
 	@touch $@
 
 # What skips where there is no torch, or sees more where there is.
-ENGINE_TESTS := tests/kernels tests/decode tests/engine tests/cli/test_bench.py tests/unit/test_docstrings_run.py
+ENGINE_TESTS := tests/kernels tests/decode tests/engine tests/integrations tests/cli/test_bench.py tests/unit/test_docstrings_run.py
 check-engine: build setup-engine ## Type and test the data plane on the CPU, with torch: the other half of CI
 	$(BIN)/mypy
 	$(BIN)/pytest -q $(ENGINE_TESTS)
@@ -116,7 +116,7 @@ proto-image: $(BIN)/.ready ## Accept the state of proto/ as what later changes m
 sim: ## Simulate SEEDS runs of a node under faults, or one SEED; OUT keeps the result
 	@cargo run --quiet -p hisparse-sim -- $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(OUT),--out $(OUT) --date $$(date +%F))
 
-check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 200,000 orders of each model of what threads do to each other, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages, 10,000 decode steps of churn (with torch); the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
+check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed service, 100,000 Admits racing for the last seats, 200,000 orders of each model of what threads do to each other, 1,000 killed engines and services, bad peers, 50 minutes of fuzzing, 100,000 re-granted pages, 10,000 decode steps of churn (with torch), 512 steps behind 8,000 tokens (with transformers); the memory crate under Miri and the address sanitizer (nightly toolchain with miri)
 	$(MAKE) --no-print-directory sim SEEDS=10000
 	HISPARSE_HISTORIES=200 cargo test --quiet -p hisparse-sim --test service
 	HISPARSE_RACE_ADMITS=100000 cargo test --quiet -p hisparse-serve --test serve four_routers
@@ -126,6 +126,7 @@ check-deep: ## Slow checks: 10,000 simulated runs, 200 histories of a killed ser
 	$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=600
 	HISPARSE_REGRANTED_PAGES=100000 cargo test --quiet -p hisparse-serve --test serve zero_in_every_byte
 	HISPARSE_DECODE_STEPS=10000 $(BIN)/pytest -q --timeout 3600 tests/decode/test_churn.py
+	HISPARSE_TRANSFORMERS_LONG=1 $(BIN)/pytest -q --timeout 3600 tests/integrations
 	RUSTC_ICE=0 MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation" \
 		cargo +nightly miri test --quiet --target-dir target/miri -p hisparse-mem
 	RUSTFLAGS=-Zsanitizer=address cargo +nightly test --quiet --target $$(rustc +nightly -vV | sed -n 's/^host: //p') \

@@ -21,6 +21,7 @@ PYTHON_LAYERS = [
     {"client", "aio", "config", "conformance", "kernels"},
     {"node", "replay", "simulate"},
     {"engine"},
+    {"integrations"},
     {"_conformance"},
     {"testing"},
     {"bench"},

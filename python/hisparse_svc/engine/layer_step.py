@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hisparse_svc.engine.decode_memory import DecodeMemory
-    from hisparse_svc.kernels import StepPlan
+    from hisparse_svc.kernels import IndexKeys, StepPlan
 
 __all__ = ["IndexInputs", "LayerStep", "Overlap"]
 
@@ -163,9 +163,7 @@ class LayerStep:
             CompileFailed: A kernel does not compile.
         """
         memory, cache = self._memory, self._memory.cache
-        group, _ = memory.shape.place(layer)
-        keys = memory.keys[group]
-        append_index_keys(cache.geometry, keys, cache.state, self.plan, index.key)
+        keys = self.store_index_keys(layer, index.key)
         if keys.stored is INDEX_FP8:
             q, scales = quantise(index.q)
             weights = index.weights * scales
@@ -173,6 +171,27 @@ class LayerStep:
             q, weights = index.q, index.weights
         logits = memory.logits[: self.batch]
         indexer(cache.geometry, keys, cache.state, self.plan, q, weights=weights, logits=logits)
+
+    def store_index_keys(self, layer: int, key: Tensor) -> IndexKeys:
+        """Store the new tokens' index keys of a layer; for picks from elsewhere, as `score` does it by itself.
+
+        Args:
+            layer: The first layer of a group.
+            key: Keys of the new tokens, bfloat16 or float32, `[batch, query row, 128]`.
+
+        Returns:
+            The index keys of the group, the new ones among them.
+
+        Raises:
+            InvalidInput: A tensor that does not fit.
+            DeviceUnavailable: The GPU cannot run a kernel.
+            CompileFailed: A kernel does not compile.
+        """
+        cache = self._memory.cache
+        group, _ = self._memory.shape.place(layer)
+        keys = self._memory.keys[group]
+        append_index_keys(cache.geometry, keys, cache.state, self.plan, key)
+        return keys
 
     def finish(self) -> None:
         """Join the side streams; every layer must have been attended.

@@ -1,0 +1,83 @@
+"""What of a transformers configuration decides the shape of a session.
+
+::
+
+    model.config ── config_json ──► plan, ledger (the service)
+          └──────── shape_of ────► DecodeShape: a plan's seats, hot rows and pages; rows of the model's own type
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hisparse_svc.engine.decode_shape import DecodeShape
+from hisparse_svc.engine.rows import MLA_F32
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels import INDEX_F32
+from hisparse_svc.kernels.decode.rows import KEY_WIDTH, LATENT_WIDTH
+from hisparse_svc.kernels.index.keys import INDEX_WIDTH
+
+if TYPE_CHECKING:
+    from hisparse_svc._core import Model, Plan
+
+__all__ = ["FAMILIES", "check_model", "config_json", "shape_of"]
+
+FAMILIES = ("glm_moe_dsa", "deepseek_v32")
+"""Model types whose attention this package knows."""
+
+_LAYER_TYPE = "indexed_attention"
+
+
+def config_json(model: Any) -> str:
+    """Give a model's configuration as the text of a `config.json` that the planner reads.
+
+    Args:
+        model: A model of transformers.
+    """
+    config = model.config.to_dict()
+    if set(config.get("layer_types") or ()) == {_LAYER_TYPE}:
+        del config["layer_types"]  # transformers' own name for what the model type says already
+    config["architectures"] = [type(model).__name__]
+    return json.dumps(config)
+
+
+def check_model(model: Any) -> None:
+    """Check that the kernels can read what this model stores.
+
+    Raises:
+        InvalidInput: With everything that does not fit.
+    """
+    config, problems = model.config, []
+
+    def expect(field: str, wanted: int, why: str) -> None:
+        found = getattr(config, field, None)
+        if found != wanted:
+            problems.append(Problem(field, str(found), f"must be {wanted}", why))
+
+    if config.model_type not in FAMILIES:
+        rule = f"must be {' or '.join(FAMILIES)}"
+        raise InvalidInput([Problem("model_type", str(config.model_type), rule, "decode it with transformers' cache")])
+    expect("kv_lora_rank", LATENT_WIDTH, "rows of the hot cache hold so many numbers")
+    expect("qk_rope_head_dim", KEY_WIDTH - LATENT_WIDTH, "and so many that carry the position")
+    expect("index_head_dim", INDEX_WIDTH, "index keys have so many numbers")
+    if model.dtype not in (torch.float32, torch.bfloat16):
+        rule = "must be torch.float32 or torch.bfloat16"
+        problems.append(Problem("dtype", str(model.dtype), rule, "load the model in bfloat16"))
+    if problems:
+        raise InvalidInput(problems)
+
+
+def shape_of(plan: Plan, model: Model, *, exact: bool = False) -> DecodeShape:
+    """Give the shape of a session over a plan.
+
+    Args:
+        plan: The service's plan.
+        model: Its model.
+        exact: Rows and index keys in fp32, which no service owns: the shape of what a test allocates beside its ledger.
+    """
+    shape = DecodeShape.of_plan(plan, model)
+    return replace(shape, row_format=MLA_F32, index_format=INDEX_F32) if exact else shape
