@@ -15,6 +15,7 @@ import difflib
 import os
 import re
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +27,7 @@ from hisparse_svc.rpc.target import default_socket
 from hisparse_svc.rpc.tls import VARIABLES as TLS_VARIABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 PREFIX = "HISPARSE_"
 
@@ -100,16 +101,16 @@ def _word(*words: str) -> Callable[[str, Any], str]:
 
 
 def _uids(field: str, given: Any) -> tuple[int, ...]:
-    parts = given if isinstance(given, (list, tuple)) else str(given).split(",")
-    texts = [str(part).strip() for part in parts]
+    parts = given if isinstance(given, (list, tuple)) else [given]
+    texts = [text.strip() for part in parts for text in str(part).split(",")]
     if not texts or not all(re.fullmatch(r"[0-9]{1,10}", text) and int(text) < (1 << 32) - 1 for text in texts):
         raise _bad(field, given, "must be user ids", "write numbers, several as 1000,1001")
     return tuple(int(text) for text in texts)
 
 
 def _entries(field: str, given: Any) -> str:
-    if isinstance(given, list) and given and all(isinstance(entry, str) for entry in given):
-        return ", ".join(given)
+    if isinstance(given, (list, tuple)) and given:
+        return ", ".join(_text(field, entry) for entry in given)
     return _text(field, given)
 
 
@@ -128,33 +129,43 @@ class TenantPart:
 def _tenants(field: str, given: Any) -> tuple[TenantPart, ...]:
     if isinstance(given, (list, tuple)) and all(isinstance(part, TenantPart) for part in given):
         return tuple(given)
-    named = given if isinstance(given, dict) else dict(_tenant(field, part) for part in str(given).split(";"))
-    found, problems = [], []
-    for tenant, pools in named.items():
-        if not isinstance(pools, dict) or not pools:
-            problems.append(_bad(f"{field}.{tenant}", pools, TENANT_RULE, TENANT_REMEDY).problems[0])
+    found: list[TenantPart] = []
+    problems: list[Problem] = []
+    for tenant, pool, span in _spans(field, given, problems):
+        match = SPAN.fullmatch(str(span).strip())
+        if match is None or isinstance(span, bool):
+            rule = f"must be FLOOR..CEILING: {pool} of tenant {tenant}"
+            problems.append(_problem(field, span, rule, TENANT_REMEDY))
             continue
-        for pool, span in pools.items():
-            match = SPAN.fullmatch(str(span).strip())
-            if match is None or isinstance(span, bool):
-                problems.append(
-                    _bad(f"{field}.{tenant}.{pool}", span, "must be FLOOR..CEILING", TENANT_REMEDY).problems[0]
-                )
-                continue
-            floor, dots, ceiling = match.groups()
-            most = ceiling if dots else floor
-            found.append(TenantPart(tenant, pool, int(floor or 0) if dots else 0, int(most) if most else None))
+        floor, dots, ceiling = match.groups()
+        most = ceiling if dots else floor
+        found.append(TenantPart(tenant, pool, int(floor or 0) if dots else 0, int(most) if most else None))
+    twice = [each for each, times in Counter((part.tenant, part.pool) for part in found).items() if times > 1]
+    for tenant, pool in twice:
+        rule = f"names {pool} of tenant {tenant} more than once, and one would hide the other"
+        problems.append(_problem(field, given, rule, "say it once, as FLOOR..CEILING"))
     if problems:
         raise InvalidInput(problems)
     return tuple(found)
 
 
-def _tenant(field: str, text: str) -> tuple[str, dict[str, str]]:
-    name, colon, rest = text.partition(":")
-    spans = [part.partition("=") for part in rest.split(",")]
-    if not colon or not name.strip() or not all(pool.strip() and equals for pool, equals, _ in spans):
-        raise _bad(field, text.strip(), TENANT_RULE, TENANT_REMEDY)
-    return name.strip(), {pool.strip(): span for pool, _, span in spans}
+def _spans(field: str, given: Any, problems: list[Problem]) -> Iterator[tuple[str, str, Any]]:
+    """Give each tenant's pools and what is written of them: from a table, from text, or from several texts."""
+    if isinstance(given, dict):
+        for tenant, pools in given.items():
+            if isinstance(pools, dict) and pools:
+                yield from ((tenant, pool, span) for pool, span in pools.items())
+            else:
+                problems.append(_problem(field, pools, f"{TENANT_RULE}: tenant {tenant} has none", TENANT_REMEDY))
+        return
+    for text in given if isinstance(given, (list, tuple)) else [given]:
+        for part in str(text).split(";"):
+            name, colon, rest = part.partition(":")
+            spans = [span.partition("=") for span in rest.split(",")]
+            if colon and name.strip() and all(pool.strip() and equals for pool, equals, _ in spans):
+                yield from ((name.strip(), pool.strip(), span.strip()) for pool, _, span in spans)
+            else:
+                problems.append(_problem(field, part.strip(), TENANT_RULE, TENANT_REMEDY))
 
 
 SPAN = re.compile(r"([0-9]{0,18})(\.\.)?([0-9]{0,18})(?<=[0-9.])")
@@ -170,9 +181,17 @@ def _address(field: str, given: Any) -> str | None:
     return None if given == "off" else _text(field, given)
 
 
-def _bad(field: str, given: Any, rule: str, remedy: str) -> InvalidInput:
+def _problem(field: str, given: Any, rule: str, remedy: str) -> Problem:
     shown = f'"{given}"' if isinstance(given, str) else str(given)
-    return InvalidInput([Problem(field, shown[:80], rule, remedy)])
+    return Problem(field, shown[:80], rule, remedy)
+
+
+def _bad(field: str, given: Any, rule: str, remedy: str) -> InvalidInput:
+    return InvalidInput([_problem(field, given, rule, remedy)])
+
+
+LISTS = (_uids, _entries, _tenants)
+"""Readers of lists: a flag of theirs may be given again, and adds to what was given before."""
 
 
 def _setting(read: Callable[[str, Any], Any], metavar: str, text: str, default: Any = None, name: str = "") -> Any:
@@ -229,12 +248,15 @@ class ServeConfig:
         "any",
     )
     allow_uid: tuple[int, ...] | None = _setting(
-        _uids, "UID[,UID…]", "Users that may attach besides this one; they reach the socket by its folder's mode."
+        _uids,
+        "UID[,UID…]",
+        "Users that may attach besides this one; they reach the socket by its folder's mode. May be repeated.",
     )
     tenants: tuple[TenantPart, ...] = _setting(
         _tenants,
         "QUOTAS",
-        "What tenants may hold, as floor..ceiling per pool: 'search: seats=4..16; *: seats=..8'; * is each other one.",
+        "What tenants may hold, as floor..ceiling per pool: 'search: seats=4..16; *: seats=..8'; * is each other one. "
+        "May be repeated.",
         (),
     )
     layer_groups: str = _setting(
@@ -252,7 +274,8 @@ class ServeConfig:
     access: str | None = _setting(
         _entries,
         "WHO=ROLE…",
-        "Who may do what, and nobody else anything: uid:1001=router, gid:2000=engine, cert:NAME=admin, …@TENANT.",
+        "Who may do what, and nobody else anything: uid:1001=router,gid:2000=engine,cert:NAME=admin, …@TENANT. Entries "
+        "have commas between them; may be repeated, which adds to the list.",
     )
     admits_per_second: int | None = _setting(_whole, "N", "Most Admits per second; more are shed.  [no limit]")
     max_connections: int | None = _setting(_whole, "N", "Most connections of gRPC.  [2048]")
@@ -275,7 +298,8 @@ def load(
     """Put flags, environment and file together.
 
     Args:
-        flags: Settings by name, as given on the command line or by a Python caller; `None` means not given.
+        flags: Settings by name, as given on the command line or by a Python caller; `None` means not given, and a
+            tuple that a flag was given several times: lists add up, all else is refused.
         environment: Variables; the process's own by default.
         file: A TOML file; by default the one that `HISPARSE_CONFIG` names.
 
@@ -294,8 +318,12 @@ def load(
     chosen: dict[str, Any] = {}
     for name, (source, value) in given.items():
         field = settings()[name]
+        read = field.metadata["read"]
         try:
-            chosen[field.name] = field.metadata["read"](source, value)
+            if isinstance(value, tuple) and read not in LISTS:
+                rule = "was given more than once, and the last would hide the others"
+                raise _bad(source, ", ".join(map(str, value)), rule, "keep the one that is meant")
+            chosen[field.name] = read(source, value)
         except InvalidInput as failure:
             problems += failure.problems
     if {"host_pool", "ratio"} <= given.keys():

@@ -70,3 +70,36 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, text: str) -> None:
         config.load({}, {}, file)
     with pytest.raises(InvalidInput, match="must be a file that exists"):
         config.load({}, {}, tmp_path / "none.toml")
+
+
+def test_a_list_given_several_times_adds_up() -> None:
+    flags = {
+        "access": ("uid:0=admin", "uid:1=router, cert:x=engine"),
+        "allow_uid": ("1000", "1001,1002"),
+        "tenants": ("a: seats=..1", "b: seats=..2; c: seats=3"),
+    }
+    chosen = config.load(flags, {})
+    assert chosen.access == "uid:0=admin, uid:1=router, cert:x=engine"
+    assert chosen.allow_uid == (1000, 1001, 1002)
+    assert [(part.tenant, part.ceiling) for part in chosen.tenants] == [("a", 1), ("b", 2), ("c", 3)]
+
+
+@pytest.mark.parametrize(
+    ("tenants", "named"),
+    [
+        (("a: seats=..1", "a: seats=..9"), "seats of tenant a"),
+        ("a: seats=..1; a: seats=..9", "seats of tenant a"),
+        ("a: seats=..1, seats=..9", "seats of tenant a"),
+    ],
+)
+def test_a_quota_said_twice_is_refused_and_none_of_them_hidden(tenants: object, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        config.load({"tenants": tenants}, {})
+
+
+def test_two_pools_of_one_tenant_may_be_said_apart() -> None:
+    chosen = config.load({"tenants": ("a: seats=..1", "a: host_pages=..9")}, {})
+    assert [(part.tenant, part.pool, part.ceiling) for part in chosen.tenants] == [
+        ("a", "seats", 1),
+        ("a", "host_pages", 9),
+    ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
-from hisparse_svc import Client, InvalidInput, NeverFits, OtherTenant, StaleEpoch, Unreachable
+from hisparse_svc import Client, InvalidInput, NeverFits, OtherTenant, QuotaExceeded, StaleEpoch, Unreachable
 
 from tests.conftest import run
 
@@ -127,3 +128,23 @@ def test_draining_refuses_the_new_and_keeps_the_old(node: Served) -> None:
     assert not held.release().already_released
     assert node.cli("drain", "--resume").code == 0
     assert node.cli("admit", "--prompt-tokens", "100").code == 0
+
+
+def test_a_flag_of_serve_given_twice_adds_up_or_is_refused_but_hides_nothing(
+    serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    once = ("--listen", "127.0.0.1:0", "--seats", "2")
+    told = run("serve", "--socket", str(tmp_path / "s"), *once, *once)
+    assert told.code == 2
+    assert [error.split()[0] for error in told.errors] == ["--listen", "--seats"]
+    assert all("more than once" in error for error in told.errors)
+
+    lists = ("--access", "loopback=router", "--access", f"uid:{os.getuid()}=router+engine+admin")
+    node = serve(*lists, "--tenants", "a: seats=..1", "--tenants", "b: seats=..2", "--listen", "127.0.0.1:0")
+    client = node.client()
+    client.admit(5, tenant="a")
+    with pytest.raises(QuotaExceeded):
+        client.admit(5, tenant="a")
+    address = next(address for address in client.server_info().addresses if address.startswith("127."))
+    with Client(address) as over_tcp:
+        assert over_tcp.get_capacity().epoch

@@ -10,6 +10,7 @@ import click
 
 from hisparse_svc import _core, config
 from hisparse_svc.cli import options, output
+from hisparse_svc.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ def flags(command: Callable[..., Any]) -> Callable[..., Any]:
         default = field.default
         shown = f"{told['help']}  [{default}]" if isinstance(default, (str, int)) and default else told["help"]
         if told["metavar"]:
-            command = click.option(flag, name, metavar=told["metavar"], type=str, help=shown)(command)
+            command = click.option(flag, name, metavar=told["metavar"], multiple=True, help=shown)(command)
         else:
             command = click.option(flag, name, is_flag=True, default=None, help=shown)(command)
     return command
@@ -32,9 +33,11 @@ def flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("serve")
 @flags
-@click.option("--config", "file", metavar="FILE.toml", help="Read settings from here; flags and variables beat it.")
+@click.option(
+    "--config", "file", metavar="FILE.toml", multiple=True, help="Read settings from here; flags and variables beat it."
+)
 @options.common
-def command(file: str | None, as_json: bool, **given: Any) -> None:
+def command(file: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Serve gRPC hisparse.v1 on a Unix socket until SIGTERM or Ctrl-C.
 
     Every flag may also be a variable (HISPARSE_HOST_POOL=160GiB) or a key of the file (host_pool = "160GiB"); a flag
@@ -43,7 +46,9 @@ def command(file: str | None, as_json: bool, **given: Any) -> None:
     """
     from hisparse_svc.node import Node  # noqa: PLC0415 - as `output.console`
 
-    settings = config.load(given, file=file)
+    if len(file) > 1:
+        raise InvalidInput([Problem("--config", ", ".join(file), "was given more than once", "keep one of them")])
+    settings = config.load({name: typed(value) for name, value in given.items()}, file=typed(file))
     with Node.start(settings, handle_signals=True, progress=Progress()) as node:
         for warning in node.warnings:
             click.echo(f"warning: {warning}", err=True)
@@ -57,6 +62,13 @@ def command(file: str | None, as_json: bool, **given: Any) -> None:
         node.wait()
     if not as_json:
         click.echo("stopped")
+
+
+def typed(value: Any) -> Any:
+    """Give what a flag says: nothing, its one value, or a tuple where it was typed several times."""
+    if not isinstance(value, tuple):
+        return value
+    return value if len(value) > 1 else next(iter(value), None)
 
 
 class Progress:
