@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from cuda.core import Device, Program, ProgramOptions
 
+from hisparse_svc.kernels import demand_cuda
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -25,7 +27,12 @@ _REPLAYS = 11
 
 
 def machine() -> dict[str, Any]:
-    """What the figures hold for."""
+    """What the figures hold for.
+
+    Raises:
+        DeviceUnavailable: There is no GPU to measure.
+    """
+    demand_cuda("measure on the machine with the GPU")
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "gpu": torch.cuda.get_device_name(),

@@ -331,7 +331,8 @@ class HostPool:
             device: Number of the GPU.
 
         Raises:
-            NotRegistered: There is no CUDA, or the driver refuses; nothing stays locked.
+            DeviceUnavailable: There is no CUDA device; a session on the CPU needs no registration.
+            NotRegistered: torch or cuda-core is not installed, or the driver refuses; nothing stays locked.
         """
         self.check_attached()
         if self._registration is None:

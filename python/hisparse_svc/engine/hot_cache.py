@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels import EMPTY_PAGE, PAGE_ROWS, Geometry, SeatState, StepPlan
+from hisparse_svc.kernels import EMPTY_PAGE, PAGE_ROWS, Geometry, SeatState, StepPlan, usable_device
 from hisparse_svc.kernels.tensors import nbytes
 from hisparse_svc.kernels.words import empty_words, word_dtype
 
@@ -71,8 +71,10 @@ class HotCache:
                 the rest (`spare_rows`) is the engine's. 0: what the seats take.
 
         Raises:
-            InvalidInput: No group, a group without layers, or fewer rows than the seats take.
+            InvalidInput: No group, a group without layers, fewer rows than the seats take, or a device that is none.
+            DeviceUnavailable: A GPU that is not here.
         """
+        device = usable_device(device)
         seat_rows = geometry.seats * geometry.padded_rows
         if pool_rows and pool_rows < seat_rows:
             rule = f"must be at least {seat_rows}, what {geometry.seats} seats take"

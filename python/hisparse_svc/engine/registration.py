@@ -61,6 +61,10 @@ class Cuda:
 
     Args:
         device: Number of the GPU.
+
+    Raises:
+        NotRegistered: torch or cuda-core is not installed.
+        DeviceUnavailable: torch finds no CUDA device.
     """
 
     def __init__(self, device: int = 0) -> None:
@@ -69,8 +73,9 @@ class Cuda:
             from cuda.bindings import driver  # noqa: PLC0415 - as above
         except ImportError as failure:
             raise NotRegistered(f"{failure}: install hisparse-svc[engine]") from None
-        if not torch.cuda.is_available():
-            raise NotRegistered("torch finds no CUDA device: run the engine where there is one")
+        from hisparse_svc.kernels import demand_cuda  # noqa: PLC0415 - needs torch
+
+        demand_cuda('nothing is to be registered: decode on "cpu" without it, or run where there is a GPU')
         torch.zeros(1, device=f"cuda:{device}")  # makes torch's own context current here
         self._driver = driver
         _, self._context = driver.cuCtxGetCurrent()

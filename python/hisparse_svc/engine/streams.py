@@ -13,7 +13,7 @@ import functools
 from typing import Any
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels import DeviceUnavailable
+from hisparse_svc.kernels import DeviceUnavailable, demand_cuda
 
 __all__ = ["partition_stream"]
 
@@ -38,8 +38,7 @@ def partition_stream(sms: int = _CLUSTER_SMS, device: int = 0) -> Any:
         raise InvalidInput([Problem("sms", str(sms), f"must be a multiple of {_CLUSTER_SMS}", f"use {_CLUSTER_SMS}")])
     import torch  # noqa: PLC0415 - the two below are looked for, not relied on
 
-    if not torch.cuda.is_available():
-        raise DeviceUnavailable("there is no CUDA device here to partition; leave out the side stream")
+    demand_cuda("there is none to partition: leave out the side stream")
     try:
         from torch.cuda.green_contexts import GreenContext  # noqa: PLC0415 - in beta, and not in every torch
 

@@ -19,6 +19,7 @@ import torch
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.checks import Checks, check_ids
 from hisparse_svc.kernels.decode.api import merge_lse, sparse_mla_decode
+from hisparse_svc.kernels.devices import demand_cuda, usable_device
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
 from hisparse_svc.kernels.geometry import (
     EMPTY_PAGE,
@@ -61,6 +62,7 @@ __all__ = [
     "backup",
     "backup_pages",
     "check_ids",
+    "demand_cuda",
     "gather",
     "gather_blocks",
     "index_logits",
@@ -72,6 +74,7 @@ __all__ = [
     "resolve",
     "sparse_mla_decode",
     "split_picks",
+    "usable_device",
     "write_index_keys",
 ]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels.devices import demand_cuda
 from hisparse_svc.kernels.geometry import PAGE_ROWS
 
 if TYPE_CHECKING:
@@ -89,7 +90,13 @@ class HostRows:
             row_bytes: Bytes of one row in one layer.
             stride_bytes: Bytes from one layer's row to the next; 0 packs them.
             pinned: Page-lock it for CUDA.
+
+        Raises:
+            InvalidInput: Bytes that kernels cannot move.
+            DeviceUnavailable: There is no CUDA to page-lock it for.
         """
+        if pinned:
+            demand_cuda("leave pinned out")
         stride = stride_bytes or row_bytes
         whole = torch.empty((pages, PAGE_ROWS, layers, stride), dtype=torch.uint8, pin_memory=pinned)
         return HostRows(whole[..., :row_bytes])

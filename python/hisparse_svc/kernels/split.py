@@ -17,6 +17,7 @@ import torch
 
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.checks import Checks
+from hisparse_svc.kernels.devices import usable_device
 from hisparse_svc.kernels.tensors import nbytes
 
 if TYPE_CHECKING:
@@ -64,7 +65,13 @@ class SplitPicks:
 
     @staticmethod
     def allocate(geometry: Geometry, batch: int, device: torch.device | str) -> SplitPicks:
-        """Make the parts of `batch` requests."""
+        """Make the parts of `batch` requests.
+
+        Raises:
+            InvalidInput: A device that is none.
+            DeviceUnavailable: A GPU that is not here.
+        """
+        device = usable_device(device)
         return SplitPicks(PickPart.allocate(geometry, batch, device), PickPart.allocate(geometry, batch, device))
 
     def first(self, batch: int) -> SplitPicks:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.devices import usable_device
 from hisparse_svc.kernels.geometry import EMPTY_PAGE
 
 if TYPE_CHECKING:
@@ -39,7 +40,14 @@ def nbytes(*tensors: Tensor) -> int:
 
 @dataclass(frozen=True)
 class SeatState:
-    """Where each seat's request stands. Columns as above."""
+    """Where each seat's request stands.
+
+    Attributes:
+        lengths: Tokens of the request, this step's rows included, `i64 [seat]`.
+        mapped_pages: How many entries of its page map are in use, `i32 [seat]`.
+        newest_from: First token that was written to the newest page, `i32 [seat]`.
+        page_map: Host page of each 64 tokens, -1 beyond the mapped ones, `i32 [seat, page]`.
+    """
 
     lengths: Tensor
     mapped_pages: Tensor
@@ -48,8 +56,13 @@ class SeatState:
 
     @staticmethod
     def allocate(geometry: Geometry, device: torch.device | str) -> SeatState:
-        """Make the state of empty seats."""
-        seats = geometry.seats
+        """Make the state of empty seats.
+
+        Raises:
+            InvalidInput: A device that is none.
+            DeviceUnavailable: A GPU that is not here.
+        """
+        seats, device = geometry.seats, usable_device(device)
         return SeatState(
             lengths=torch.zeros(seats, dtype=torch.int64, device=device),
             mapped_pages=torch.zeros(seats, dtype=torch.int32, device=device),
@@ -60,7 +73,16 @@ class SeatState:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Picks of one step and what `resolve` made of them. Columns as above."""
+    """Picks of one step and what `resolve` made of them.
+
+    Attributes:
+        seats: Which seat each request of the batch has, `i32 [batch]`; -1: padded, inert.
+        picks: Tokens to attend to, `i32 [batch, query row, top_k]`; -1: none.
+        rows: Their hot rows, `i32 [batch, query row, top_k]`; -1 where there was no pick. `resolve` fills it and what
+            follows.
+        misses: Missing tokens and the hot rows they go to, `i32 [batch, picks, 2]`, the first `counts` of them.
+        counts: How many misses each request has, `i32 [batch]`.
+    """
 
     seats: Tensor
     picks: Tensor
@@ -70,8 +92,13 @@ class StepPlan:
 
     @staticmethod
     def allocate(geometry: Geometry, device: torch.device | str, batch: int = 0) -> StepPlan:
-        """Make the plan of `batch` requests (0: one per seat), all padded."""
-        batch = batch or geometry.seats
+        """Make the plan of `batch` requests (0: one per seat), all padded.
+
+        Raises:
+            InvalidInput: A device that is none.
+            DeviceUnavailable: A GPU that is not here.
+        """
+        batch, device = batch or geometry.seats, usable_device(device)
         picks = (batch, geometry.query_rows, geometry.top_k)
 
         def none(*shape: int) -> Tensor:

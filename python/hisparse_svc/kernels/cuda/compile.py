@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc.kernels.cuda import cache
+from hisparse_svc.kernels.devices import demand_cuda
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def arch_of(device: int) -> str:
     """
     import torch  # noqa: PLC0415 - the kernels' tensors come from it, but compiling does not
 
-    if not torch.cuda.is_available():
-        raise DeviceUnavailable("there is no CUDA device here; use CPU tensors, which run the reference kernels")
+    demand_cuda("use CPU tensors, which run the reference kernels")
     major, minor = torch.cuda.get_device_capability(device)
     if major * 10 + minor < MIN_SM:
         name = torch.cuda.get_device_name(device)

@@ -39,7 +39,7 @@ _CALLER = "see the shapes that sparse_mla_decode documents"
 
 @dataclass(frozen=True)
 class DecodeCall:
-    """Tensors of one call; they fit each other. Shapes as above."""
+    """Tensors of one call of `sparse_mla_decode`, which says their shapes; they fit each other."""
 
     q: Tensor
     rows: Tensor

@@ -51,7 +51,7 @@ _SMALLEST_AMAX = 1e-4
 
 @dataclass(frozen=True)
 class StoredRow:
-    """One of the formats above.
+    """How rows are stored: FP8, BF16 or fp32.
 
     Attributes:
         name: What tables and messages call it.

@@ -51,7 +51,7 @@ _CALLER = "see the shapes that indexer documents"
 
 @dataclass(frozen=True)
 class IndexCall:
-    """Tensors of one call; they fit each other. Shapes as above."""
+    """Tensors of one call of `indexer`, which says their shapes; they fit each other."""
 
     geometry: Geometry
     keys: IndexKeys

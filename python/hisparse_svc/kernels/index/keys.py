@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels.devices import usable_device
 from hisparse_svc.kernels.geometry import PAGE_ROWS
 from hisparse_svc.kernels.host_rows import CHUNK_BYTES
 
@@ -38,7 +39,7 @@ _MAX_PAGES = 2**31 - 1
 
 @dataclass(frozen=True)
 class IndexFormat:
-    """One of the formats above.
+    """How index keys are stored: `INDEX_FP8`, as a plan counts them, or `INDEX_F32`, for tests with exact arithmetic.
 
     Attributes:
         name: What tables and messages call it.
@@ -96,8 +97,14 @@ class IndexKeys:
 
     @staticmethod
     def allocate(pages: int, device: torch.device | str, stored: IndexFormat = INDEX_FP8) -> IndexKeys:
-        """Make the keys of `pages` pages; what is in them is undefined until it is written."""
-        return IndexKeys(torch.empty((pages, stored.page_bytes), dtype=torch.uint8, device=device))
+        """Make the keys of `pages` pages; what is in them is undefined until it is written.
+
+        Raises:
+            InvalidInput: No page, or a device that is none.
+            DeviceUnavailable: A GPU that is not here.
+        """
+        shape = (pages, stored.page_bytes)
+        return IndexKeys(torch.empty(shape, dtype=torch.uint8, device=usable_device(device)))
 
     def values(self) -> Tensor:
         """Give the stored numbers as a view, `[page, key, 128]`, scales not applied."""
