@@ -179,7 +179,7 @@ def test_what_cannot_be_stepped_is_refused(device: str) -> None:
     refuses(session, [], "must be 1 to 3")
     long = join(session, 10, 1, pages=[5], prompt=0)
     long.running.length = 64
-    refuses(session, [long.running], "extend the lease")
+    refuses(session, [long.running], "pass it to `extend`")
     with pytest.raises(InvalidInput, match="different pages"):
         session.join(pages=[24])
     session.join(pages=[6])

@@ -2,7 +2,8 @@
 
 ::
 
-    capture   for each way to overlap: two eager runs with nobody in the batch (kernels compile), then the graph
+    capture   CPU: one eager run with nobody in the batch, which finds what is wrong with the body
+              GPU: for each way to overlap: two such runs (kernels compile), then the graph
     replay    host: check, seats ──► the fastest graph: lengths, every layer, side streams joined ──► host: lengths
 """
 
@@ -39,7 +40,10 @@ class CapturedStep:
         self.variants: Variants | None = None
         self._session = session
         self._body = body
-        if session.memory.cache.device.type == "cuda":
+        session.begin((), batch)
+        if session.memory.cache.device.type != "cuda":
+            self._run(overlaps[0])
+        else:
             self.variants = Variants({overlap.value: self._capture(overlap) for overlap in overlaps})
 
     def replay(self, requests: Sequence[Running]) -> None:
@@ -53,12 +57,10 @@ class CapturedStep:
             with self._session.step(requests, batch=self.batch) as step:
                 self._body(step)
             return
-        self._session.begin(requests, self.batch)
-        self.variants.replay(load_of(len(requests), 0))
-        self._session.end(requests)
+        with self._session.stepping(requests, self.batch):
+            self.variants.replay(load_of(len(requests), 0))
 
     def _capture(self, overlap: Overlap) -> Callable[[], None]:
-        self._session.begin((), self.batch)
         new_stream: Any = torch.cuda.Stream  # untyped in torch
         stream = new_stream()  # a capture must not be on the default stream
         stream.wait_stream(torch.cuda.current_stream())

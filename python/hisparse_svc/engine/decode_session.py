@@ -13,15 +13,26 @@ The same class runs on the CPU, where kernels are their references and a capture
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from hisparse_svc.client import HeldLease
 from hisparse_svc.engine.captured_step import CapturedStep
 from hisparse_svc.engine.decode_memory import DecodeMemory
+from hisparse_svc.engine.durability import Durability
 from hisparse_svc.engine.layer_step import LayerStep, Overlap
 from hisparse_svc.engine.parking import park_seat, unpark_seat
 from hisparse_svc.engine.running import NotRunning, Running
+from hisparse_svc.engine.session_checks import (
+    check_extension,
+    check_join,
+    check_prefill,
+    check_step,
+    check_take_back,
+    pages_of,
+)
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import PAGE_ROWS, backup_pages, write_index_keys
 
@@ -88,14 +99,16 @@ class DecodeSession:
             overlap: What of the swap-in to hide.
 
         Raises:
-            InvalidInput: The host memory is of another shape.
+            InvalidInput: The host memory is of another shape, or an overlap that there is not.
+            DeviceUnavailable: The device is a GPU, and there is none.
         """
         self.memory = DecodeMemory.allocate(shape, host, device)
         self.running: dict[int, Running] = {}
-        self.overlap = overlap
+        self.overlap = _overlap(overlap)
         self._leases = leases
         self._parked: set[Running] = set()
-        self._unsettled: list[tuple[Any, dict[Running, int]]] = []
+        self._durability = Durability(self.memory)
+        self._stepping = False
 
     @property
     def shape(self) -> DecodeShape:
@@ -109,47 +122,100 @@ class DecodeSession:
 
     # --- who runs ---
 
-    def join(self, lease: Lease | None = None, *, pages: Sequence[int] = (), length: int = 0) -> Running:
+    def join(
+        self,
+        lease: Lease | HeldLease | None = None,
+        *,
+        pages: Sequence[int] = (),
+        length: int | None = None,
+    ) -> Running:
         """Give a request a seat, and commit its lease if it is not yet.
 
         Args:
-            lease: What reserves its pages.
+            lease: What reserves its pages; what `Client.admit` gave will do, and `leave` releases it.
             pages: Its pages, in token order, where there is no lease.
             length: Tokens whose rows and index keys are in host memory already: a shared prefix, another process's
-                prefill, what a dead engine had made durable. Their index keys are loaded.
+                prefill, what a dead engine had made durable. Their index keys are loaded. Where not given, those of
+                the pages that the lease shares; the request writes behind them.
 
         Raises:
-            InvalidInput: No free seat, or pages and length that do not fit.
+            InvalidInput: No free seat, a lease that runs here already, pages or a length that do not fit, or a step is
+                open.
+            AttachFailed: The pool was closed.
             HiSparseError: The service refuses the lease.
         """
-        if lease is not None:
-            pages = [page for run in lease.extents for page in range(run.first_page, run.first_page + run.page_count)]
+        self._between_steps()
+        granted = lease.lease if isinstance(lease, HeldLease) else lease
+        if granted is not None:
+            if pages:
+                rule = "must not be given beside a lease, which names its pages"
+                raise InvalidInput([Problem("pages", str(list(pages)[:8]), rule, "give one of them")])
+            pages = pages_of(granted)
+        shared = granted.shared_pages * PAGE_ROWS if granted is not None else 0
+        length = shared if length is None else length
+        host_pages = min(rows.pages for rows in self.memory.host.rows)
+        taken = {one.lease.id for one in (*self.running.values(), *self._parked) if one.lease is not None}
+        check_join(self.shape, host_pages, granted, pages, length=length, taken=taken)
         seat = self._free_seat()
-        self._check_pages(pages)
-        if lease is not None and self._leases is not None:
-            lease = self._leases.commit(lease.id, lease.epoch)
+        if granted is not None and self._leases is not None:
+            granted = self._leases.commit(granted.id, granted.epoch)
         full = length // PAGE_ROWS
-        request = Running(tuple(pages), length, lease, seat, durable_tokens=full * PAGE_ROWS, backed_up_pages=full)
+        request = Running(
+            tuple(pages),
+            length,
+            self.shape.geometry.context_tokens,
+            first_own_token=shared,
+            lease=granted,
+            seat=seat,
+            durable_tokens=full * PAGE_ROWS,
+            backed_up_pages=full,
+        )
         self.memory.cache.take_seat(seat, request.pages, length)
         self.memory.load_keys(request.pages[: -(-length // PAGE_ROWS)])
         self.running[seat] = request
         return request
 
-    def leave(self, request: Running) -> None:
-        """Take a request out, running or retracted, and release its lease once no copy can touch its pages any more.
+    def extend(self, request: Running, lease: Lease) -> None:
+        """Let a request grow into its grown lease.
+
+        Args:
+            request: Which, running or retracted.
+            lease: Its lease, as `Extend` answered.
 
         Raises:
             NotRunning: It is not of this session.
+            InvalidInput: The lease is another's, or longer than the longest request; or a step is open.
+        """
+        self._between_steps()
+        seat = None if request in self._parked else self._seat(request)
+        check_extension(request, lease)
+        pages = pages_of(lease)
+        if seat is not None:
+            self.memory.cache.extend_seat(seat, pages)
+        elif request.parked is not None:
+            request.parked = replace(request.parked, pages=pages)
+        request.pages, request.lease = pages, lease
+
+    def leave(self, request: Running) -> None:
+        """Take a request out, running or retracted, and release its lease once no copy can touch its pages any more.
+
+        A lease of a pool that was closed is the service's already and is not released again.
+
+        Raises:
+            NotRunning: It is not of this session.
+            InvalidInput: A step is open.
             HiSparseError: The service cannot be reached; the request is out all the same.
         """
+        self._not_stepping()
         if request in self._parked:
             self._parked.discard(request)
         else:
-            self.memory.cache.release_seat(self._seat(request))
-            del self.running[self._seat(request)]
+            seat = self._seat(request)
+            self.memory.cache.release_seat(seat)
+            del self.running[seat]
             request.seat = None
         self.settle(wait=True)
-        if request.lease is not None and self._leases is not None:
+        if request.lease is not None and self._leases is not None and self.memory.host.attached:
             self._leases.release(request.lease.id)
 
     def retract(self, request: Running) -> None:
@@ -157,12 +223,15 @@ class DecodeSession:
 
         Raises:
             NotRunning: It has no seat.
+            InvalidInput: A step is open.
         """
+        self._between_steps()
         seat = self._seat(request)
+        self._durability.confirm([request])
         self.settle(wait=True)
-        self._back_up_keys([request])
         request.parked = park_seat(self.memory.cache, seat)
         request.seat = None
+        request.refusable_tokens = 0
         del self.running[seat]
         self._parked.add(request)
 
@@ -171,10 +240,12 @@ class DecodeSession:
 
         Raises:
             NotRunning: It was not retracted here.
-            InvalidInput: No free seat.
+            InvalidInput: No free seat, or a step is open.
+            AttachFailed: The pool was closed.
         """
+        self._between_steps()
         if request not in self._parked or request.parked is None:
-            raise NotRunning("the request is not retracted: only what `retract` took off its seat can be resumed")
+            raise NotRunning("the request is not retracted: only what `retract` took off its seat here can be resumed")
         seat = self._free_seat()
         unpark_seat(self.memory.cache, seat, request.parked, self.memory.host.rows)
         self._parked.discard(request)
@@ -184,7 +255,7 @@ class DecodeSession:
     # --- prefill ---
 
     def prefill(
-        self, request: Running, layer: int, rows: Tensor, *, keys: Tensor | None = None, first: int = 0
+        self, request: Running, layer: int, rows: Tensor, *, keys: Tensor | None = None, first: int | None = None
     ) -> None:
         """Write consecutive tokens of one layer to host memory in bulk; `prefilled` makes them the request's.
 
@@ -195,19 +266,19 @@ class DecodeSession:
             layer: Which layer.
             rows: Rows as stored, `u8 [token, row_bytes]`, on the session's device.
             keys: Index keys of the tokens, bfloat16 or float32, `[token, 128]`, for the first layer of a group.
-            first: The first of them.
+            first: The first of them; where not given, the first that the request does not share.
 
         Raises:
             NotRunning: The request has no seat.
-            InvalidInput: A tensor or a number does not fit.
+            InvalidInput: A tensor or a number does not fit, the pages are shared with others, or a step is open.
+            AttachFailed: The pool was closed.
         """
+        self._between_steps()
         self._seat(request)
         memory = self.memory
         group, place = memory.shape.place(layer)
-        if (keys is None) == (place == 0):
-            rule = "must be given for the first layer of a group, and for no other"
-            problem = Problem("keys", "none" if keys is None else "given", rule, f"layer {layer} is number {place}")
-            raise InvalidInput([problem])
+        first = request.first_own_token if first is None else first
+        check_prefill(request, place, rows, keys, first)
         pages = torch.tensor(request.pages, dtype=torch.int32, device=memory.cache.device)
         if memory.host.writable:
             backup_pages(
@@ -224,14 +295,21 @@ class DecodeSession:
     def prefilled(self, request: Running, length: int) -> None:
         """Say that the first `length` tokens were prefilled, in every layer: decoding goes on behind them.
 
+        It is the caller who knows that they were; nothing is hot yet.
+
         Raises:
             NotRunning: The request has no seat.
-            InvalidInput: The length does not fit.
+            InvalidInput: The length does not fit, or a step is open.
         """
-        self.memory.cache.take_seat(self._seat(request), request.pages, length)
+        self._between_steps()
+        seat = self._seat(request)
+        if not request.first_own_token <= length <= request.limit_tokens:
+            rule = f"must be {request.first_own_token} to {request.limit_tokens}"
+            raise InvalidInput([Problem("length", str(length), rule, "say how many tokens were prefilled")])
+        self.memory.cache.take_seat(seat, request.pages, length)
         request.length = length
-        self._back_up_keys([request])
-        self._record([request])
+        request.refusable_tokens = 0
+        self._durability.confirm([request])
 
     # --- steps ---
 
@@ -248,19 +326,14 @@ class DecodeSession:
 
         Raises:
             NotRunning: A request has no seat.
-            InvalidInput: A request is named twice or has no room left, or the batch is too small; also whatever
-                `attend` raises. A step that fails takes nobody further.
+            InvalidInput: A request is named twice or has no room left, the batch is too small, or a step is open; also
+                whatever `attend` raises. A step that fails takes nobody further.
+            AttachFailed: The pool was closed.
         """
-        step = self.begin(requests, batch)
-        try:
+        with self.stepping(requests, batch) as step:
             step.advance()
             yield step
             step.finish()
-        except BaseException:
-            for request in requests:  # what is hot is unknown now: start cold
-                self.memory.cache.take_seat(self._seat(request), request.pages, request.length)
-            raise
-        self.end(requests)
 
     def capture(
         self, body: Callable[[LayerStep], None], batch: int, *, overlaps: Sequence[Overlap] = ()
@@ -269,7 +342,7 @@ class DecodeSession:
 
         Args:
             body: Calls `attend` for every layer, reading and writing tensors at fixed addresses. It runs twice before
-                each capture, with nobody in the batch.
+                each capture, with nobody in the batch; on the CPU once.
             batch: Requests of it, padded ones included.
             overlaps: Ways to overlap, each captured; the faster one is replayed. The session's alone where none is
                 named.
@@ -277,29 +350,31 @@ class DecodeSession:
         Raises:
             InvalidInput: The batch is larger than there are seats, or whatever `attend` raises.
         """
-        return CapturedStep(self, body, batch, tuple(overlaps) or (self.overlap,))
+        return CapturedStep(self, body, batch, tuple(map(_overlap, overlaps)) or (self.overlap,))
 
     def take_back(self, requests: Sequence[Running], tokens: Sequence[int]) -> None:
         """Shorten requests by the last step's refused drafts.
 
         Args:
             requests: Whose.
-            tokens: How many of each, fewer than the step added.
+            tokens: How many of each; at least one token of the step is kept.
 
         Raises:
             NotRunning: A request has no seat.
-            InvalidInput: As many tokens as a step adds, or more.
+            InvalidInput: More than the last step added, a request twice, or a step is open.
         """
-        added = self.shape.geometry.query_rows
-        for count in tokens:
-            if not 0 <= count < added:
-                rule = f"must be 0 to {added - 1}"
-                raise InvalidInput([Problem("tokens", str(count), rule, "a step's last token at least is kept")])
+        self._between_steps()
+        seats = [self._seat(request) for request in requests]
+        check_take_back(requests, tokens)
+        if not seats:
+            return
         device = self.memory.cache.device
-        seats = torch.tensor([self._seat(request) for request in requests], dtype=torch.int32, device=device)
-        self.memory.cache.advance(seats, -torch.tensor(list(tokens), device=device))
+        counts = torch.tensor(list(tokens), dtype=torch.int64, device=device)
+        self.memory.cache.advance(torch.tensor(seats, dtype=torch.int32, device=device), -counts)
         for request, count in zip(requests, tokens, strict=True):
             request.length -= count
+            request.refusable_tokens = 0
+        self._durability.confirm(requests)
 
     def settle(self, *, wait: bool = False) -> None:
         """Bring every request's `durable_tokens` up to date.
@@ -307,21 +382,12 @@ class DecodeSession:
         Args:
             wait: Wait for the copies that are under way.
         """
-        while self._unsettled:
-            done, lengths = self._unsettled[0]
-            if done is not None:
-                if wait:
-                    done.synchronize()
-                elif not done.query():
-                    return
-            for request, durable in lengths.items():
-                request.durable_tokens = max(request.durable_tokens, durable)
-            self._unsettled.pop(0)
+        self._durability.settle(wait=wait)
 
-    # --- halves of a step, for CapturedStep ---
+    # --- what surrounds a step's device work, for CapturedStep too ---
 
     def begin(self, requests: Sequence[Running], batch: int) -> LayerStep:
-        """Do what comes before a step's device work: check, and put the seats where it reads them.
+        """Check a step, and put its seats where the device reads them.
 
         Args:
             requests: As `step`.
@@ -330,40 +396,63 @@ class DecodeSession:
         Raises:
             NotRunning: As `step`.
             InvalidInput: As `step`.
+            AttachFailed: As `step`.
         """
+        self._between_steps()
+        for request in requests:
+            self._seat(request)
         batch = batch or len(requests)
-        self._check_step(requests, batch)
-        self._back_up_keys(requests)
+        check_step(self.shape, requests, batch)
+        self._durability.confirm(requests)
         plan = self.memory.cache.plan.first(batch)
         seats = torch.full((batch,), -1, dtype=torch.int32)
         seats[: len(requests)] = torch.tensor([request.seat for request in requests], dtype=torch.int32)
         plan.seats.copy_(seats)
         return LayerStep(self.memory, plan, self.overlap)
 
-    def end(self, requests: Sequence[Running]) -> None:
-        """Do what comes behind it: the requests are longer now."""
+    @contextmanager
+    def stepping(self, requests: Sequence[Running], batch: int) -> Iterator[LayerStep]:
+        """Surround the device work of one step; where it raises, nobody is taken further.
+
+        Args:
+            requests: As `step`.
+            batch: As `step`.
+
+        Raises:
+            NotRunning: As `step`.
+            InvalidInput: As `step`.
+            AttachFailed: As `step`.
+        """
+        step = self.begin(requests, batch)
+        self._stepping = True
+        try:
+            yield step
+        except BaseException:
+            for request in requests:  # what is hot is unknown now: start cold
+                self.memory.cache.take_seat(self._seat(request), request.pages, request.length)
+            raise
+        finally:
+            self._stepping = False
+        added = self.shape.geometry.query_rows
         for request in requests:
-            request.length += self.shape.geometry.query_rows
-        self._record(requests)
+            request.length += added
+            request.refusable_tokens = added - 1
+        if added == 1:
+            self._durability.confirm(requests)  # no draft can be refused: lengths are final
+        else:
+            self._durability.record(requests)
         self.settle()
 
     # --- inside ---
 
-    def _record(self, requests: Sequence[Running]) -> None:
-        """Note that all copies started so far make these requests' backed up pages durable, once they are done."""
-        done: Any = None
-        if self.memory.cache.device.type == "cuda":
-            event: Any = torch.cuda.Event
-            done = event()
-            done.record()
-        self._unsettled.append((done, {request: request.backed_up_pages * PAGE_ROWS for request in requests}))
+    def _between_steps(self) -> None:
+        self.memory.host.check_attached()
+        self._not_stepping()
 
-    def _back_up_keys(self, requests: Sequence[Running]) -> None:
-        """Copy index keys of pages that have become full; lengths are final here, refused drafts taken back."""
-        for request in requests:
-            full = request.length // PAGE_ROWS
-            self.memory.back_up_keys(request.pages[request.backed_up_pages : full])
-            request.backed_up_pages = max(request.backed_up_pages, full)
+    def _not_stepping(self) -> None:
+        if self._stepping:
+            rule = "must have ended: who takes part and how far they are changes between steps"
+            raise InvalidInput([Problem("step", "open", rule, "leave the `with` block of the step first")])
 
     def _free_seat(self) -> int:
         for seat in range(self.shape.geometry.seats):
@@ -374,32 +463,15 @@ class DecodeSession:
 
     def _seat(self, request: Running) -> int:
         seat = request.seat
-        if seat is None or self.running.get(seat) is not request:
-            raise NotRunning("the request has no seat here: it left, was retracted, or is of another session")
-        return seat
+        if seat is not None and self.running.get(seat) is request:
+            return seat
+        if request in self._parked:
+            raise NotRunning("the request was retracted: `resume` gives it a seat again")
+        raise NotRunning("the request is not of this session, or has left it: `join` it")
 
-    def _check_pages(self, pages: Sequence[int]) -> None:
-        held = min(self.shape.pages, *(rows.pages for rows in self.memory.host.rows))
-        if not pages or not 0 <= min(pages) <= max(pages) < held or len(set(pages)) != len(pages):
-            rule = f"must be different pages of 0 to {held - 1}, at least one"
-            raise InvalidInput([Problem("pages", f"{list(pages)[:8]}", rule, "give the pages of a lease of this pool")])
 
-    def _check_step(self, requests: Sequence[Running], batch: int) -> None:
-        problems = []
-
-        def refuse(field: str, value: object, rule: str, remedy: str) -> None:
-            problems.append(Problem(field, str(value), rule, remedy))
-
-        seats = [self._seat(request) for request in requests]
-        if len(set(seats)) != len(seats):
-            refuse("requests", seats, "must be different ones", "name each request once")
-        if not max(1, len(seats)) <= batch <= self.shape.geometry.seats:
-            most = self.shape.geometry.seats
-            refuse("batch", batch, f"must be {max(1, len(seats))} to {most}", "take fewer requests, or a larger batch")
-        tokens = self.shape.geometry.query_rows
-        for request in requests:
-            if request.length + tokens > request.limit_tokens:
-                rule = f"and {tokens} more must be at most {request.limit_tokens}, what its lease reserves"
-                refuse("length", request.length, rule, "extend the lease, or let the request leave")
-        if problems:
-            raise InvalidInput(problems)
+def _overlap(overlap: Overlap | str) -> Overlap:
+    if overlap not in list(Overlap):
+        rule = f"must be one of {', '.join(Overlap)}"
+        raise InvalidInput([Problem("overlap", str(overlap), rule, "name one of engine.Overlap")])
+    return Overlap(overlap)

@@ -33,11 +33,13 @@ class HostCopy:
         rows: Rows of main KV.
         keys: Pages of index keys, bytes `[page, page_bytes]`.
         writable: Whether this rank backs up; one of an engine's ranks does.
+        pool: The pool they are of; none without a service.
     """
 
     rows: tuple[HostRows, ...]
     keys: tuple[Tensor, ...]
     writable: bool = True
+    pool: HostPool | None = None
 
     @staticmethod
     def of_pool(pool: HostPool) -> HostCopy:
@@ -49,7 +51,7 @@ class HostCopy:
         first = [layers[0] for layers in pool.groups()]
         from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch; numpy's way refuses a reader's memory
         keys = tuple(from_dlpack(pool.keys(layer)) for layer in first)
-        return HostCopy(tuple(pool.rows(layer) for layer in first), keys, pool.writable)
+        return HostCopy(tuple(pool.rows(layer) for layer in first), keys, pool.writable, pool)
 
     @staticmethod
     def allocate(shape: DecodeShape, pages: int = 0, *, pinned: bool = False) -> HostCopy:
@@ -72,6 +74,20 @@ class HostCopy:
                 for _ in shape.layer_groups
             ),
         )
+
+    @property
+    def attached(self) -> bool:
+        """Whether the pages are still this process's to use."""
+        return self.pool is None or self.pool.attached
+
+    def check_attached(self) -> None:
+        """Demand that the pages are still this process's to use.
+
+        Raises:
+            AttachFailed: The pool was closed.
+        """
+        if self.pool is not None:
+            self.pool.check_attached()
 
     def check(self, shape: DecodeShape) -> None:
         """Check that a session of this shape fits it.

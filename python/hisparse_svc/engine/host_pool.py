@@ -277,6 +277,11 @@ class HostPool:
 
         return Import(self, lease)
 
+    @property
+    def attached(self) -> bool:
+        """Whether the session has not been closed here."""
+        return not self._closed
+
     def check_attached(self) -> None:
         """Demand that the session has not been closed here.
 

@@ -144,6 +144,23 @@ class HotCache:
         self.state.lengths[seat] = length
         self.state.newest_from[seat] = length
 
+    def extend_seat(self, seat: int, pages: Sequence[int]) -> None:
+        """Give the request on a seat more host pages, behind those it has; what is hot stays hot.
+
+        Args:
+            seat: Its seat.
+            pages: All of its pages, the new ones included.
+
+        Raises:
+            InvalidInput: More pages than the longest request has.
+        """
+        if len(pages) > self.geometry.map_pages:
+            rule = f"must be at most {self.geometry.map_pages}, those of the longest request"
+            problem = Problem("pages", f"{len(pages)} pages", rule, "make the cache for longer requests")
+            raise InvalidInput([problem])
+        self.state.page_map[seat, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        self.state.mapped_pages[seat] = len(pages)
+
     def release_seat(self, seat: int) -> None:
         """Forget what a seat holds."""
         self.take_seat(seat, (), 0)

@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from hisparse_svc.engine.backups import BackUp, back_up
 from hisparse_svc.engine.hits_first import attend_hits_first
 from hisparse_svc.engine.swapping import SwapIn, swap_in
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import append, append_index_keys, indexer, quantise, sparse_mla_decode
+from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.decode.rows import ROW_FORMATS, pack_rows
 from hisparse_svc.kernels.index.keys import INDEX_FP8
 
@@ -124,6 +127,8 @@ class LayerStep:
         if isinstance(index, IndexInputs):
             self.score(layer, index)
         elif index is not None:
+            with Checks(cache.device) as check:
+                check.tensor("index", index, tuple(self.plan.picks.shape), torch.int32, "pass picks of this batch")
             self.plan.picks.copy_(index)
         if index is not None:
             self._fetch(group)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels import DeviceUnavailable
 
 __all__ = ["ReaderFence", "Ticket", "WriterFence"]
 
@@ -48,12 +49,17 @@ class WriterFence:
 
         Args:
             device: Where the writer's session decodes.
+
+        Raises:
+            DeviceUnavailable: That is a GPU, and there is none.
         """
         self._events: list[Any] = []
         self._number = 0
         self.handles: tuple[bytes, ...] = ()
         self._device = torch.device(device)
         if self._device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise DeviceUnavailable("no CUDA device is here: decode on the CPU, or where there is one")
             event: Any = torch.cuda.Event  # untyped in torch
             self._events = [event(enable_timing=False, interprocess=True) for _ in range(_EVENTS)]
             for one in self._events:

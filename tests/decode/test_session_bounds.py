@@ -1,0 +1,227 @@
+"""What a session must not let happen: others' pages written, lengths beyond what is there, changes within a step."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import hisparse_svc
+import pytest
+import torch
+from hisparse_svc import InvalidInput
+from hisparse_svc.engine import (
+    AttachFailed,
+    DecodeSession,
+    DecodeShape,
+    HostCopy,
+    HostPool,
+    IndexInputs,
+    NotRunning,
+    Overlap,
+)
+
+from tests.decode.plain import PlainRequest, compare_host
+from tests.decode.test_session import DRAFTS, SHAPE, join, make, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Q = torch.zeros(1, 1, 8, 576, dtype=torch.bfloat16)
+INDEX = IndexInputs(Q[:, :, :4, :128], torch.ones(1, 1, 4), Q[:, :, 0, :128])
+
+
+@pytest.fixture
+def pool(tiny_model: str) -> Iterator[HostPool]:
+    settings = {"model": tiny_model, "kv_dtype": "bfloat16", "host_pool": "16MiB", "hot_rows": 64, "kv_bytes": "3MiB"}
+    with HostPool.embedded(**settings) as pool:
+        yield pool
+
+
+@pytest.fixture
+def session(pool: HostPool, tiny_model: str) -> DecodeSession:
+    assert pool.node is not None
+    shape = DecodeShape.of_plan(pool.node.plan, hisparse_svc.load_model(tiny_model))
+    return DecodeSession(shape, HostCopy.of_pool(pool), "cpu", leases=pool.client)
+
+
+def prefilled(session: DecodeSession, lease: Any, prompt: int, seed: int) -> PlainRequest:
+    plain = PlainRequest.make(session, 300, seed)
+    plain.running = session.join(lease)
+    start = plain.running.length
+    for layer in range(session.shape.layers):
+        group, place = session.shape.place(layer)
+        keys = plain.keys[group, start:prompt] if place == 0 else None
+        session.prefill(plain.running, layer, plain.rows[layer, start:prompt], keys=keys)
+    session.prefilled(plain.running, prompt)
+    return plain
+
+
+def test_a_shared_prefix_is_read_and_never_written(pool: HostPool, session: DecodeSession) -> None:
+    hashes = [hashlib.sha256(bytes([page])).digest() for page in range(2)]
+    asked: dict[str, Any] = {"prompt_tokens": 130, "max_new_tokens": 40, "prefix_hashes": hashes}
+    first = prefilled(session, pool.client.admit(**asked), 130, 1)
+    assert first.running is not None
+    assert first.running.lease is not None
+    pool.publish(first.running.lease, hashes)
+    shared = pool.client.admit(**asked)
+    assert shared.lease.shared_pages == 2
+    with pytest.raises(InvalidInput, match="what it shares"):
+        session.join(shared, length=64)
+    second = prefilled(session, shared, 130, 1)
+    assert second.running is not None
+    assert second.running.first_own_token == 128
+    with pytest.raises(InvalidInput, match="pages that are its own"):
+        session.prefill(second.running, 1, second.rows[1, :130], keys=second.keys[1, :130], first=0)
+    with pytest.raises(InvalidInput, match="must be 128 to"):
+        session.prefilled(second.running, 100)
+    run(session, [first, second], 20)
+    compare_host(session, first)
+
+
+def test_a_request_grows_into_its_extended_lease(pool: HostPool, session: DecodeSession) -> None:
+    held = pool.client.admit(prompt_tokens=50, max_new_tokens=5)
+    plain = prefilled(session, held, 50, 3)
+    assert plain.running is not None
+    run(session, [plain], 5)
+    with pytest.raises(InvalidInput, match="`extend`"):
+        run(session, [plain], 1)
+    other = pool.client.admit(prompt_tokens=5, max_new_tokens=5)
+    with pytest.raises(InvalidInput, match="the request's own"):
+        session.extend(plain.running, other.lease)
+    session.extend(plain.running, held.extend(140))
+    run(session, [plain], 40)
+    session.retract(plain.running)
+    session.extend(plain.running, held.extend(200))
+    session.resume(plain.running)
+    run(session, [plain], 90)
+    compare_host(session, plain)
+
+
+def test_a_lease_runs_once(pool: HostPool, session: DecodeSession) -> None:
+    held = pool.client.admit(prompt_tokens=10, max_new_tokens=60)
+    request = session.join(held)
+    with pytest.raises(InvalidInput, match="not run in this session already"):
+        session.join(held.lease)
+    with pytest.raises(InvalidInput, match="not be given beside a lease"):
+        session.join(held, pages=[1])
+    session.retract(request)
+    with pytest.raises(InvalidInput, match="already"):
+        session.join(held.lease)
+
+
+def test_nothing_steps_on_a_pool_that_was_closed(pool: HostPool, session: DecodeSession) -> None:
+    request = session.join(pool.client.admit(prompt_tokens=10, max_new_tokens=60))
+    pool.close()
+    with pytest.raises(AttachFailed), session.step([request]):
+        pytest.fail("the step began")
+    with pytest.raises(AttachFailed):
+        session.join(pages=[1])
+    session.leave(request)
+    assert session.free_seats == session.shape.geometry.seats
+
+
+def test_the_longest_context_is_a_limit_within_a_page_too() -> None:
+    shape = replace(SHAPE, geometry=replace(SHAPE.geometry, context_tokens=100))
+    session = make("cpu", shape=shape)
+    plain = join(session, 130, 0, pages=[1, 2], prompt=90)
+    run(session, [plain], 10)
+    with pytest.raises(InvalidInput, match="at most 100"):
+        run(session, [plain], 1)
+
+
+def test_who_takes_part_changes_between_steps_alone() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0, prompt=100)
+    with session.step([plain.running]) as step:
+        step.attend(0, Q, Q[:, :, 0], scale=1.0, index=INDEX)
+        for change in (
+            lambda: session.leave(plain.running),
+            lambda: session.retract(plain.running),
+            lambda: session.join(pages=[20]),
+            lambda: session.prefilled(plain.running, 10),
+            lambda: session.take_back([plain.running], [0]),
+            lambda: session.begin([plain.running], 1),
+        ):
+            with pytest.raises(InvalidInput, match="leave the `with` block"):
+                change()
+        step.attend(1, Q, Q[:, :, 0], scale=1.0, index=INDEX)
+        step.attend(2, Q, Q[:, :, 0], scale=1.0)
+    assert plain.running.length == 101
+
+
+def test_drafts_are_taken_back_once() -> None:
+    session = make("cpu", shape=DRAFTS)
+    plain = join(session, 300, 0, prompt=100)
+    for tokens in ([1], [0, 0]):
+        with pytest.raises(InvalidInput):
+            session.take_back([plain.running], tokens)
+    run(session, [plain], 1)
+    with pytest.raises(InvalidInput, match="must be 0 to 2"):
+        session.take_back([plain.running], [3])
+    with pytest.raises(InvalidInput, match="different requests"):
+        session.take_back([plain.running, plain.running], [1, 1])
+    session.take_back([plain.running], [2])
+    with pytest.raises(InvalidInput, match="must be 0 to 0"):
+        session.take_back([plain.running], [1])
+    assert plain.running.length == 101
+    session.take_back([], [])
+
+
+@pytest.mark.parametrize(
+    "picks",
+    [
+        torch.zeros(8),
+        torch.zeros((1, 1, 16)),
+        torch.zeros((1, 1, 16), dtype=torch.int64),
+        torch.zeros((1, 1, 15), dtype=torch.int32),
+        torch.zeros((2, 1, 16), dtype=torch.int32),
+    ],
+    ids=str,
+)
+def test_picks_from_elsewhere_are_of_this_batch_or_refused(picks: torch.Tensor) -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0, prompt=100)
+    with pytest.raises(InvalidInput, match="pass picks of this batch"), session.step([plain.running]) as step:
+        step.attend(0, Q, Q[:, :, 0], scale=1.0, index=picks)
+
+
+def test_a_prefill_has_a_key_for_each_row() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0)
+    for rows, keys, match in ((3, 5, "of 3 tokens"), (5, 2, "of 5 tokens"), (0, 0, "bytes of a row")):
+        with pytest.raises(InvalidInput, match=match):
+            session.prefill(plain.running, 0, plain.rows[0, :rows], keys=plain.keys[0, :keys])
+    with pytest.raises(InvalidInput, match="no other"):
+        session.prefill(plain.running, 2, plain.rows[2, :3], keys=plain.keys[1, :3])
+
+
+def test_a_body_is_tried_when_it_is_captured() -> None:
+    session = make("cpu")
+    with pytest.raises(InvalidInput, match="must be 1 to 3"):
+        session.capture(lambda _: None, 4)
+    with pytest.raises(InvalidInput, match="all of the model"):
+        session.capture(lambda _: None, 2)
+    with pytest.raises(InvalidInput, match="must be one of none"):
+        session.capture(lambda _: None, 2, overlaps=["bogus"])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="must be one of none"):
+        DecodeSession(SHAPE, HostCopy.allocate(SHAPE), "cpu", overlap="bogus")  # type: ignore[arg-type]
+    assert DecodeSession(SHAPE, HostCopy.allocate(SHAPE), "cpu", overlap="none").overlap is Overlap.NONE  # type: ignore[arg-type]
+
+
+def test_a_page_that_is_exactly_full_is_durable_at_once() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0)
+    run(session, [plain], 64)
+    assert plain.running.durable_tokens == 64
+
+
+def test_a_request_without_a_seat_is_told_what_to_do() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0, prompt=10)
+    session.retract(plain.running)
+    with pytest.raises(NotRunning, match="`resume`"), session.step([plain.running]):
+        pytest.fail("the step began")
+    session.leave(plain.running)
+    with pytest.raises(NotRunning, match="`join`"):
+        session.retract(plain.running)
