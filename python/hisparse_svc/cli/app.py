@@ -44,6 +44,7 @@ COMMANDS = {
     "drain": "Grant nothing new.",
     "replay": "Play a trace: what a node takes of it, and what its device alone would.",
     "trace-topk": "Write a synthetic top-k stream, or say what one holds.",
+    "simulate": "Say what replacement policies would miss on top-k streams, and what it would cost.",
     "conformance": "Say whether a service keeps the promises of the interface.",
     "bench": "Time swap-in on this machine's GPU, beside memcpy and the best ordered gather.",
     "models": "List the bundled model presets.",

@@ -10,7 +10,7 @@ at some depths, and is a power of the depth between and beyond them. Between two
 token that has just left the newest page has never been among the hot rows, so it enters at the bottom.
 
 The picks of a step lie in the stack in a random order, in the hot cache hits before arrivals. So a hot cache misses a
-little more than `m` where `m` is steep: 0.2 to 0.6 points of a hundred in the cases of docs/simulating.md. The model
+little more than `m` where `m` is steep: 0.2 to 1.3 points of a hundred in the cases of docs/simulating.md. The model
 fixes what LRU misses, and nothing else: FIFO, random and offline Belady get what follows from it.
 """
 
