@@ -69,11 +69,6 @@ def test_what_cannot_be_drawn_is_refused(changed: dict[str, object], field: str)
     assert {problem.field for problem in wrong.value.problems} == {field}
 
 
-def test_the_newest_window_is_the_kernels_own() -> None:
-    geometry = pytest.importorskip("hisparse_svc.kernels.geometry", reason="torch is not installed: make setup-engine")
-    assert geometry.NEWEST_TOKENS == NEWEST_TOKENS
-
-
 def test_trace_topk_writes_a_stream_and_says_what_it_holds(cli: Callable[..., Run], tmp_path: Path) -> None:
     path = str(tmp_path / "a.topk")
     flags = "--context=1024 --steps=6 --requests=2 --layers=3 --top-k=128 --misses=256:0.2,512:0.1 --seed=7"
