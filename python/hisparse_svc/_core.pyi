@@ -9,6 +9,7 @@ from hisparse_svc.errors import Problem
 
 __all__ = [
     "MAX_CONFIG_BYTES",
+    "MAX_SEGMENT_BYTES",
     "MAX_SETTINGS_BYTES",
     "MAX_TRACE_BYTES",
     "AttachedPool",
