@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hisparse_core::env::Entropy;
@@ -16,6 +17,7 @@ use hisparse_core::ledger::{CommitBy, Loss, SessionId};
 use hisparse_core::limits::MAX_ENDINGS_PER_CALL;
 use hisparse_mem::attach::frame::{Hello, Notice, Resume, Role, TOKEN_BYTES, Token};
 use hisparse_mem::attach::server::{Herald, Session, Watcher};
+use hisparse_mem::segment::SegmentError;
 use tonic::Request;
 
 use crate::env::MachineEntropy;
@@ -39,6 +41,8 @@ struct Book {
     /// The newest first.
     dead: VecDeque<KeptSession>,
     herald: Option<Herald>,
+    /// Whether somebody was told why a pool cannot be taken back.
+    told_of_adoption: bool,
 }
 
 impl Sessions {
@@ -162,6 +166,17 @@ impl Watcher for SessionWatcher {
 
     fn knows(&self, hello: &Hello, resume: &Resume) -> bool {
         self.0.sessions.knows(hello, resume)
+    }
+
+    fn not_adopted(&self, error: &SegmentError) {
+        if !self.0.sessions.book(|book| std::mem::replace(&mut book.told_of_adoption, true)) {
+            // Nobody reads stderr: then nobody is told.
+            let _ = writeln!(
+                io::stderr(),
+                "hisparse-svc: the engine has handed its pool back, and it cannot be taken: {error}; the engine keeps it \
+                 and tries again. Start the service anew after that"
+            );
+        }
     }
 
     fn opened(&self, session: &Session) {

@@ -194,7 +194,7 @@ impl Ledger {
         let skipped = shared.saturating_sub(first) as usize;
         let from = first.saturating_sub(shared) as usize;
         let pages: Vec<u32> = record.own.page_numbers().skip(from).take(hashes.len().saturating_sub(skipped)).collect();
-        let mut fresh = Vec::new();
+        let mut fresh = Vec::with_capacity(pages.len());
         for (page, hash) in pages.into_iter().zip(hashes.iter().skip(skipped)) {
             if self.pages.publish(owner, page, hash) {
                 fresh.push((page, *hash));

@@ -130,9 +130,11 @@ impl AdmitRequest {
         }
     }
 
-    /// A digest of every parameter, to tell a repeated request from a reused name.
+    /// A digest of every parameter, to tell a repeated request from a reused name. Pages' hashes are chained, so the
+    /// last one stands for all.
     pub(super) fn digest(&self, hasher: &impl BuildHasher) -> u64 {
-        hasher.hash_one((self.length, &self.prefix_hashes, self.priority, self.ttl))
+        let prefix = (self.prefix_hashes.len(), self.prefix_hashes.last());
+        hasher.hash_one((self.length, prefix, self.priority, self.ttl))
     }
 }
 

@@ -191,8 +191,8 @@ impl PagePool {
     pub(crate) fn pin(&mut self, tenant: TenantIndex, hashes: &[PageHash], pages: u32) -> Extents {
         let mut pinned = Extents::new();
         for hash in hashes.iter().take(pages as usize) {
-            let Some((page, _)) = self.prefix.find(tenant, hash) else { break };
-            if self.prefix.hold(page) {
+            let Some((page, cold)) = self.prefix.hold(tenant, hash) else { break };
+            if cold {
                 self.free.claim(page);
             }
             pinned.push(Extent::new(page, 1));

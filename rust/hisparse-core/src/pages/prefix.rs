@@ -13,12 +13,11 @@
 //! They are keyed per tenant, and a match never crosses tenants. The deepest page of a released chain is the oldest,
 //! so that a chain shrinks from its end.
 
-use std::hash::BuildHasher;
-
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use super::free_space::Kind;
-use super::seeded::Seeded;
+use super::seeded::Folding;
 use crate::env::Entropy;
 use crate::journal::KeptSeal;
 use crate::limits::PAGE_HASH_BYTES;
@@ -32,7 +31,9 @@ pub(crate) type TenantIndex = u16;
 /// No seal, no neighbour.
 const NONE: u32 = u32::MAX;
 
+/// All that a look-up reads of a page, in one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Seal {
     hash: PageHash,
     page: u32,
@@ -59,7 +60,7 @@ pub(super) struct PrefixIndex {
     seals: Vec<Seal>,
     vacant: Vec<u32>,
     table: HashTable<u32>,
-    hasher: Seeded,
+    hasher: Folding,
     /// Seal + 1 of each page, zero where it has none.
     seal_of_page: Vec<u32>,
     lru: Vec<Lru>,
@@ -77,7 +78,7 @@ impl PrefixIndex {
             seals: Vec::with_capacity(pages as usize),
             vacant: Vec::with_capacity(pages as usize),
             table: HashTable::with_capacity(pages as usize),
-            hasher: Seeded::new(entropy),
+            hasher: Folding::new(entropy),
             seal_of_page: vec![0; pages as usize],
             lru: Vec::new(),
             turn: 0,
@@ -120,20 +121,24 @@ impl PrefixIndex {
 
     /// Seals a page that one lease holds. `false` when the hash is known already: the page stays private then.
     pub(super) fn seal(&mut self, page: u32, tenant: TenantIndex, kind: Kind, hash: &PageHash) -> bool {
-        if self.seal_at(tenant, hash).is_some() || self.is_sealed(page) {
+        if self.is_sealed(page) {
             return false;
         }
+        let Self { seals, table, hasher, .. } = self;
+        let same = |at: &u32| seals[*at as usize].hash == *hash && seals[*at as usize].tenant == tenant;
+        let key = |at: &u32| hasher.place(seals[*at as usize].tenant, &seals[*at as usize].hash);
+        let Entry::Vacant(place) = table.entry(hasher.place(tenant, hash), same, key) else { return false };
         let seal = Seal { hash: *hash, page, holders: 1, older: NONE, newer: NONE, turn: 0, tenant, kind, cold: false };
         let at = if let Some(at) = self.vacant.pop() {
-            self.seals[at as usize] = seal;
+            place.insert(at);
+            seals[at as usize] = seal;
             at
         } else {
-            self.seals.push(seal);
-            u32::try_from(self.seals.len() - 1).expect("there are fewer seals than pages, and those fit u32")
+            let at = u32::try_from(seals.len()).expect("there are fewer seals than pages, and those fit u32");
+            place.insert(at);
+            seals.push(seal);
+            at
         };
-        let Self { seals, table, hasher, .. } = self;
-        let key = |at: &u32| key_of(hasher, seals[*at as usize].tenant, &seals[*at as usize].hash);
-        table.insert_unique(key_of(hasher, tenant, hash), at, key);
         self.seal_of_page[page as usize] = at + 1;
         self.held += 1;
         true
@@ -157,7 +162,7 @@ impl PrefixIndex {
     pub(super) fn expect(&mut self, seals: usize) {
         self.seals.reserve(seals);
         let Self { seals: listed, table, hasher, .. } = self;
-        table.reserve(seals, |at| key_of(hasher, listed[*at as usize].tenant, &listed[*at as usize].hash));
+        table.reserve(seals, |at| hasher.place(listed[*at as usize].tenant, &listed[*at as usize].hash));
     }
 
     /// Every sealed page as a journal remembers it.
@@ -168,13 +173,15 @@ impl PrefixIndex {
         })
     }
 
-    /// One more lease holds a sealed page. `true` if it was cold: it must leave the free space.
-    pub(super) fn hold(&mut self, page: u32) -> bool {
-        let at = self.seal_of_page[page as usize] - 1;
+    /// One more lease holds the page of this prefix; which one that is, and whether it was cold: it must leave the free
+    /// space then.
+    pub(super) fn hold(&mut self, tenant: TenantIndex, hash: &PageHash) -> Option<(u32, bool)> {
+        let at = self.seal_at(tenant, hash)?;
         let seal = &mut self.seals[at as usize];
+        let page = seal.page;
         seal.holders += 1;
         if seal.holders > 1 {
-            return false;
+            return Some((page, false));
         }
         self.held += 1;
         let cold = std::mem::take(&mut seal.cold);
@@ -183,7 +190,7 @@ impl PrefixIndex {
         } else {
             self.unlink(at);
         }
-        cold
+        Some((page, cold))
     }
 
     /// One lease less holds a sealed page; the last one makes it the newest evictable page of its kind.
@@ -213,7 +220,7 @@ impl PrefixIndex {
     pub(super) fn forget(&mut self, page: u32) {
         let Some(at) = self.seal_of_page[page as usize].checked_sub(1) else { return };
         let Seal { tenant, hash, .. } = self.seals[at as usize];
-        let key = key_of(&self.hasher, tenant, &hash);
+        let key = self.hasher.place(tenant, &hash);
         if let Ok(entry) = self.table.find_entry(key, |found| *found == at) {
             entry.remove();
         }
@@ -250,7 +257,7 @@ impl PrefixIndex {
     }
 
     fn seal_at(&self, tenant: TenantIndex, hash: &PageHash) -> Option<u32> {
-        let key = key_of(&self.hasher, tenant, hash);
+        let key = self.hasher.place(tenant, hash);
         let same = |at: &u32| self.seals[*at as usize].hash == *hash && self.seals[*at as usize].tenant == tenant;
         self.table.find(key, same).copied()
     }
@@ -289,8 +296,4 @@ impl PrefixIndex {
         }
         self.warm -= 1;
     }
-}
-
-fn key_of(hasher: &Seeded, tenant: TenantIndex, hash: &PageHash) -> u64 {
-    hasher.hash_one((tenant, hash))
 }

@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
+    SendFlags, Shutdown, recv, recvmsg, sendmsg, shutdown,
 };
 
 use super::MAX_DESCRIPTORS;
-use super::frame::{Frame, FrameError, MAX_FRAME_BYTES};
+use super::frame::{Frame, FrameError, MAX_FRAME_BYTES, Reason};
 
 /// Why a message did not arrive or leave.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,15 @@ impl Channel {
             Err(Errno::PIPE | Errno::CONNRESET) => Err(ChannelError::Closed),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Says no, in a way that arrives. A close over a message that was not read reaches the peer as a reset, in place of
+    /// the reason; so no more are taken, and those that are there are thrown away.
+    pub(super) fn refuse(&self, reason: Reason) {
+        // A peer that is gone needs no reason.
+        let _gone = self.send(&Frame::Refused(reason), &[]);
+        let _ended = shutdown(&self.0, Shutdown::Read);
+        while recv(&self.0, &mut [0_u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(_, bytes)| bytes > 0) {}
     }
 
     /// Sends a message if that takes no waiting; else the peer reads too slowly.

@@ -363,8 +363,11 @@ fn greet(path: &Path, hello: &Hello) -> Result<Channel, AttachError> {
     let channel =
         reach(path).map_err(|source| AttachError::Unreachable { path: path.display().to_string(), source })?;
     channel.set_patience(Some(PATIENCE)).map_err(ChannelError::from)?;
-    channel.send(&Frame::Hello(hello.clone()), &[])?;
-    Ok(channel)
+    match channel.send(&Frame::Hello(hello.clone()), &[]) {
+        // A service that has refused already takes no greeting, and why it did is there to be read.
+        Ok(()) | Err(ChannelError::Closed) => Ok(channel),
+        Err(failed) => Err(failed.into()),
+    }
 }
 
 fn reach(path: &Path) -> Result<Channel, Errno> {

@@ -164,6 +164,8 @@ pub enum Reason {
     UnknownSession,
     /// What was handed back is not the pool that the journal describes.
     OtherPool,
+    /// The service cannot map or lock what was handed back.
+    NotMapped,
 }
 
 impl Reason {
@@ -178,10 +180,14 @@ impl Reason {
             }
             Self::WriterTaken => "attach the other ranks as readers",
             Self::TooMany => "close sessions that are not needed",
-            Self::Unavailable => "run the service with --backing memory; see its log",
+            Self::Unavailable => "run the service with --backing memory, and raise its limit of open files (ulimit -n)",
             Self::Recovering => "try again in a moment; if it lasts, stop the engine that still has the pool",
             Self::UnknownSession => "attach anew, and hand the old session's token to Reclaim",
             Self::OtherPool => "attach anew; the rows of the old pool are lost",
+            Self::NotMapped => {
+                "raise the service's limits of locked memory (ulimit -l, LimitMEMLOCK=infinity) and address space (ulimit -v), or \
+                 restart it without --mlock; the engine keeps the pool and tries again"
+            }
         }
     }
 }

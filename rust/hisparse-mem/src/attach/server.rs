@@ -30,7 +30,7 @@ use super::channel::{Channel, ChannelError, end};
 use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome};
 use crate::pool::{AdoptError, HostPool, KeptSegment};
 use crate::rows::PoolMemory;
-use crate::segment::Segment;
+use crate::segment::{Segment, SegmentError};
 use crate::session_lock::SessionLock;
 
 /// How long a peer may take over each message of its greeting.
@@ -70,6 +70,9 @@ pub trait Watcher: Send + Sync + 'static {
     fn knows(&self, _hello: &Hello, _resume: &Resume) -> bool {
         false
     }
+    /// A pool was handed back, and this process cannot map or lock it: whoever runs the service must do something. The
+    /// engine keeps it and tries again, so this may be heard again and again.
+    fn not_adopted(&self, _error: &SegmentError) {}
 }
 
 /// Who may attach, and to what.
@@ -343,7 +346,7 @@ fn accept_all(shared: &Arc<Shared>) {
         });
         let channel = Channel::new(socket);
         let Some(number) = number else {
-            let _gone = channel.send(&Frame::Refused(Reason::TooMany), &[]);
+            channel.refuse(Reason::TooMany);
             continue;
         };
         let serving = Arc::clone(shared);
@@ -364,12 +367,7 @@ fn accept_all(shared: &Arc<Shared>) {
 fn serve(shared: &Shared, number: u64, channel: &Channel) {
     let session = match greet(shared, number, channel) {
         Ok(session) => session,
-        Err(Greeting::Refused(reason)) => {
-            let _gone = channel.send(&Frame::Refused(reason), &[]);
-            // A close over an unread greeting would reach the peer as a reset, in place of the reason.
-            let _read = channel.set_patience(Some(GREETING_PATIENCE)).is_ok_and(|()| channel.receive(0).is_ok());
-            return;
-        }
+        Err(Greeting::Refused(reason)) => return channel.refuse(reason),
         Err(Greeting::Failed) => return,
     };
     shared.watcher.opened(&session);
@@ -459,7 +457,10 @@ impl Shared {
         }
         let pool = HostPool::adopt(asked.layout.clone(), &asked.segments, &files, asked.lock);
         let pool = pool.map_err(|error| match error {
-            AdoptError::Segment(_) => Greeting::Refused(Reason::Unavailable),
+            AdoptError::Segment(error) => {
+                self.watcher.not_adopted(&error);
+                Greeting::Refused(Reason::NotMapped)
+            }
             AdoptError::Count { .. } | AdoptError::Other { .. } => Greeting::Refused(Reason::OtherPool),
         })?;
         *wanted = None;

@@ -7,7 +7,8 @@
 //!             the service  ─► another one starts; the engine goes on, finds its lease, ends a whole turn; then as above
 //!             both         ─► another one starts; with --state-dir as above, without it everything is free and new
 //! ```
-//! Every other round has a service with a state directory. `HISPARSE_KILLS` sets how many; a failure prints the seed and
+//! Every other round has a service with a state directory. The processes live in a control group of their own where one
+//! can be made: what is charged to it when all are dead is what they left. `HISPARSE_KILLS` sets how many; a failure prints the seed and
 //! the round, `HISPARSE_KILLS_SEED` replays them.
 #![allow(clippy::print_stdout)] // children speak to their parent by it, and a failure is replayed from it
 
@@ -32,7 +33,8 @@ use hisparse_serve::{Config, Server, attach_beside};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::memory::config;
+use crate::leftovers::Group;
+use crate::memory::{config, layout};
 use crate::{admit, ask, connect, release_of};
 
 const STEPS: [&str; 6] = ["attach", "admit", "commit", "write", "publish", "release"];
@@ -42,6 +44,8 @@ const ROUND: &str = "HISPARSE_TEST_ENGINE_ROUND";
 /// Pages of a lease, and those of them that are published.
 const PAGES: u64 = 4;
 const PUBLISHED: u8 = 2;
+/// Pages of the pool.
+const POOL_PAGES: u64 = 64;
 /// How often, and how long apart, something is tried that must succeed in the end.
 const TRIES: usize = 4_000;
 const REST: Duration = Duration::from_millis(5);
@@ -78,23 +82,24 @@ fn mark(round: u8, turn: u8) -> u8 {
 }
 
 /// The service, in a process of its own.
-struct Service {
+struct Service<'g> {
     child: Child,
+    group: &'g Group,
     home: PathBuf,
     state: Option<PathBuf>,
 }
 
-fn this_test(name: &str, home: &Path) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+fn this_test(name: &str, home: &Path, group: &Group) -> Command {
+    let mut command = group.command(&std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]).env(HOME, home);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     command
 }
 
-impl Service {
+impl<'g> Service<'g> {
     /// Starts one and waits until it grants.
-    fn start(home: &Path, state: Option<&Path>) -> Self {
-        let mut command = this_test("killed::the_service_that_dies", home);
+    fn start(home: &Path, state: Option<&Path>, group: &'g Group) -> Self {
+        let mut command = this_test("killed::the_service_that_dies", home, group);
         if let Some(state) = state {
             command.env(STATE, state);
         }
@@ -102,7 +107,7 @@ impl Service {
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = lines.map_while(Result::ok).find_map(|line| Some(line.split_once("service: ")?.1.to_owned()));
         assert_eq!(ready.as_deref(), Some("ready"), "in {}", home.display());
-        Self { child, home: home.into(), state: state.map(Path::to_path_buf) }
+        Self { child, group, home: home.into(), state: state.map(Path::to_path_buf) }
     }
 
     fn socket(&self) -> PathBuf {
@@ -117,7 +122,7 @@ impl Service {
     /// Another one in its place.
     fn replace(&mut self) {
         self.kill();
-        *self = Self::start(&self.home.clone(), self.state.clone().as_deref());
+        *self = Self::start(&self.home.clone(), self.state.clone().as_deref(), self.group);
     }
 
     /// Only files that are told of in the documentation, and one generation of segments.
@@ -138,7 +143,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for Service<'_> {
     fn drop(&mut self) {
         // One that is dead already is no news.
         let _ = self.child.kill();
@@ -151,7 +156,7 @@ impl Drop for Service {
 fn the_service_that_dies() {
     let Ok(home) = std::env::var(HOME) else { return };
     let state_dir = std::env::var_os(STATE).map(PathBuf::from);
-    let running = Server::start(Config { state_dir, ..config(Path::new(&home), 64) }).unwrap();
+    let running = Server::start(Config { state_dir, ..config(Path::new(&home), POOL_PAGES) }).unwrap();
     println!(
         "service: {}",
         match running.made(Duration::from_secs(60)) {
@@ -284,8 +289,8 @@ struct Engine {
 }
 
 impl Engine {
-    fn start(home: &Path, round: u8) -> Self {
-        let command = &mut this_test("killed::the_engine_that_dies", home);
+    fn start(home: &Path, round: u8, group: &Group) -> Self {
+        let command = &mut this_test("killed::the_engine_that_dies", home, group);
         let mut child = command.env(ROUND, round.to_string()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines, said: Said::default() }
@@ -332,7 +337,7 @@ async fn epoch_of(socket: &Path) -> u64 {
 }
 
 /// A successor takes over; what the engine held is there, or (`gone`) nothing is.
-async fn take_over(service: &Service, pool: &AttachedPool, said: &Said, gone: bool) {
+async fn take_over(service: &Service<'_>, pool: &AttachedPool, said: &Said, gone: bool) {
     let channel = connect(&service.socket()).await;
     let mut admission = AdmissionServiceClient::new(channel.clone());
     let mut back = Vec::new();
@@ -373,12 +378,12 @@ async fn take_over(service: &Service, pool: &AttachedPool, said: &Said, gone: bo
 
 /// One round; the step that the kill landed in.
 async fn round(
-    service: &mut Service,
+    service: &mut Service<'_>,
     round: u8,
     victim: Victim,
     (step, times, moment): (&str, u64, Duration),
 ) -> String {
-    let mut engine = Engine::start(&service.home, round);
+    let mut engine = Engine::start(&service.home, round, service.group);
     engine.run_to(step, times);
     let epoch = epoch_of(&service.socket()).await;
     std::thread::sleep(moment);
@@ -415,6 +420,7 @@ async fn a_killed_engine_or_service_leaks_no_page_and_loses_no_lease_that_was_he
     let kills = number("HISPARSE_KILLS", 100);
     let mut random = number("HISPARSE_KILLS_SEED", 1).max(1);
     println!("{kills} kills from HISPARSE_KILLS_SEED={random}");
+    let group = Group::new("killed");
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     let state = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm").ok();
     if state.is_none() {
@@ -424,8 +430,12 @@ async fn a_killed_engine_or_service_leaks_no_page_and_loses_no_lease_that_was_he
     let mut services = [None, state.as_ref().map(tempfile::TempDir::path)]
         .into_iter()
         .zip(&homes)
-        .map(|(state, home)| Service::start(home.path(), state))
+        .map(|(state, home)| Service::start(home.path(), state, &group))
         .collect::<Vec<_>>();
+    let mut started: Vec<u32> = services.iter().map(|service| service.child.id()).collect();
+    if let Some(shared) = group.shared_bytes() {
+        assert!(shared >= 2 * POOL_PAGES * 5 * 64 * 656, "the group sees both pools: {shared} bytes");
+    }
     let mut landed: BTreeMap<String, u64> = BTreeMap::new();
     let mut killed: BTreeMap<(Victim, bool), u64> = BTreeMap::new();
     for kill in 0..kills {
@@ -441,6 +451,7 @@ async fn a_killed_engine_or_service_leaks_no_page_and_loses_no_lease_that_was_he
         let service = &mut services[at / STEPS.len() % 2];
         println!("kill {kill}: {victim:?} in {step}, time {times}, after {moment:?}");
         let found = round(service, u8::try_from(kill % 256).unwrap(), victim, (step, times, moment)).await;
+        started.extend((Some(&service.child.id()) != started.last()).then_some(service.child.id()));
         *landed.entry(found).or_default() += 1;
         *killed.entry((victim, service.state.is_some())).or_default() += 1;
     }
@@ -449,8 +460,7 @@ async fn a_killed_engine_or_service_leaks_no_page_and_loses_no_lease_that_was_he
         let count = landed.get(step).copied().unwrap_or(0);
         assert!(count >= kills / 20, "only {count} of {kills} kills landed in {step}: {landed:?}");
     }
-    drop(services);
-    let left = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let ours: Vec<_> = left.filter(|name| name.to_string_lossy().contains("hisparse")).collect();
-    assert!(ours.is_empty(), "left in /dev/shm: {ours:?}");
+    drop((services, state));
+    let pool_bytes = layout(POOL_PAGES).segment_bytes().iter().sum::<u64>();
+    group.has_left_nothing(pool_bytes * started.len() as u64, &started);
 }

@@ -11,6 +11,7 @@ mod freshness;
 mod health;
 mod killed;
 mod learning;
+mod leftovers;
 mod lifecycle;
 mod memory;
 mod overload;

@@ -24,7 +24,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::{Served, admit, ask, free, refusal, release_of, seconds};
 
 /// Five layers of `pages` pages and the spare one.
-fn layout(pages: u64) -> PoolLayout {
+pub(crate) fn layout(pages: u64) -> PoolLayout {
     let model = preset("glm-5.2").unwrap();
     let main = RowLayout::main(&model, KvDtype::Fp8E4m3, 1).unwrap();
     let indexer = RowLayout::indexer(&model, default_index_dtype(&model)).unwrap();

@@ -176,6 +176,16 @@ fn a_peer_that_breaks_the_protocol_loses_its_own_connection_alone() {
 }
 
 #[test]
+fn one_too_many_is_told_so_whether_it_has_greeted_or_not() {
+    let service = Service::new(small_shared_pool(1));
+    let _silent: Vec<Channel> = (0..MAX_CONNECTIONS).map(|_| service.raw()).collect();
+    for attempt in 0..100 {
+        let refused = service.attach("e", 0, Role::Reader).unwrap_err();
+        assert!(matches!(refused, AttachError::Refused(Reason::TooMany)), "attempt {attempt}: {refused}");
+    }
+}
+
+#[test]
 fn silent_peers_do_not_keep_others_waiting() {
     let service = Service::new(small_shared_pool(1));
     let _silent: Vec<Channel> = (0..20).map(|_| service.raw()).collect();
