@@ -24,7 +24,7 @@ import grpc
 import grpc.aio
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.rpc import calls, retry, status, values
+from hisparse_svc.rpc import calls, retry, status, unreachable, values
 from hisparse_svc.rpc.channel import options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
@@ -58,6 +58,7 @@ class Client:
         self.target = resolve(target)
         certificates = resolve_tls(tls, self.target)
         self.timeout_s = calls.timeout(timeout_s)
+        self._secure = certificates is not None
         self._closed = False
         self._undoing: set[asyncio.Task[None]] = set()
         if certificates is None:
@@ -98,7 +99,7 @@ class Client:
             async for message in answers:
                 yield message
         except grpc.RpcError as failure:
-            raise status.to_error(failure, self.target, call.request, None) from None
+            raise status.to_error(failure, self.target, call.request, None, secure=self._secure) from None
         finally:
             answers.cancel()
 
@@ -232,13 +233,14 @@ class Client:
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.answer.FromString,
         )
-        tries = 0
+        tries, error = 0, None
         while True:
             self._check_open()
             try:
                 answer: Answer = await method(call.request, timeout=max(end - time.monotonic(), 0.001))
             except grpc.RpcError as failure:
-                error = status.to_error(failure, self.target, call.request, timeout_s)
+                now = status.to_error(failure, self.target, call.request, timeout_s, secure=self._secure)
+                error = unreachable.clearer(error, now)
             else:
                 return answer
             tries += 1

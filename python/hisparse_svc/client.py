@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.rpc import calls, retry, status, values
+from hisparse_svc.rpc import calls, retry, status, unreachable, values
 from hisparse_svc.rpc.channel import OfSession, options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
@@ -70,6 +70,7 @@ class Client:
         self.target = resolve(target)
         certificates = resolve_tls(tls, self.target)
         self.timeout_s = calls.timeout(timeout_s)
+        self._secure = certificates is not None
         self._closed = False
         if certificates is None:
             self._channel = grpc.insecure_channel(self.target.address, options(self.target))
@@ -250,14 +251,15 @@ class Client:
             request_serializer=type(call.request).SerializeToString,
             response_deserializer=call.answer.FromString,
         )
-        tries = 0
+        tries, error = 0, None
         while True:
             self._check_open()
             try:
                 left_s = max(end - time.monotonic(), 0.001)
                 answer: Answer = (_waited if call.wait_s else _called)(method, call.request, left_s)
             except grpc.RpcError as failure:
-                error = status.to_error(failure, self.target, call.request, timeout_s)
+                now = status.to_error(failure, self.target, call.request, timeout_s, secure=self._secure)
+                error = unreachable.clearer(error, now)
             except ValueError:
                 self._check_open()  # another thread has closed it just now, and grpc says so in a word of its own
                 raise
@@ -280,7 +282,7 @@ class Client:
         try:
             yield from answers
         except grpc.RpcError as failure:
-            raise status.to_error(failure, self.target, call.request, None) from None
+            raise status.to_error(failure, self.target, call.request, None, secure=self._secure) from None
         finally:
             answers.cancel()
 

@@ -9,10 +9,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +18,7 @@ from hisparse_svc import _core, config
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.planner.models import model_or_problems
 from hisparse_svc.rpc.target import default_socket
+from hisparse_svc.scratch import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +46,7 @@ class Node:
         plan: The plan behind its pools.
     """
 
-    def __init__(self, config: ServeConfig, plan: Plan, service: Service, scratch: _Scratch | None = None) -> None:
+    def __init__(self, config: ServeConfig, plan: Plan, service: Service, scratch: Scratch | None = None) -> None:
         self._owner = os.getpid()
         self.config = config
         self.plan = plan
@@ -69,7 +67,7 @@ class Node:
         """
         scratch = None
         if settings.get("socket") is None:
-            scratch = _Scratch()
+            scratch = Scratch()
             settings["socket"] = scratch.folder / "node.sock"
         settings.setdefault("http", "off")
         try:
@@ -85,7 +83,7 @@ class Node:
         settings: ServeConfig,
         *,
         handle_signals: bool = False,
-        scratch: _Scratch | None = None,
+        scratch: Scratch | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Node:
         """Start a service as `serve` does, and wait until its pool is made.
@@ -104,7 +102,10 @@ class Node:
         """
         _check_backing(settings)
         model, arguments = model_or_problems(settings.model), _plan_arguments(settings)
-        plan = _core.plan(arguments, model)
+        try:
+            plan = _core.plan(arguments, model)
+        except InvalidInput as failure:
+            raise _as_flags(failure, settings) from None
         if settings.seats is not None and settings.seats > plan.seats:
             rule = f"is more than fits: this model, GPU memory and host pool make {plan.seats}"
             problem = Problem("--seats", str(settings.seats), rule, f"give at most {plan.seats}, or leave it out")
@@ -138,7 +139,7 @@ class Node:
                 reclaim_window_s=float(settings.reclaim_window_s),
             )
         except InvalidInput as failure:
-            raise _as_flags(failure) from None
+            raise _as_flags(failure, settings, plan.host_bytes) from None
         node = cls(settings, plan, service, scratch)
         try:
             node._make_pool(progress)
@@ -154,7 +155,7 @@ class Node:
                     progress(*seen)
         except InvalidInput as failure:
             if not self._service.stopping:  # told to stop meanwhile: that is no failure
-                raise _as_flags(failure) from None
+                raise _as_flags(failure, self.config, self.plan.host_bytes) from None
 
     @property
     def addresses(self) -> list[str]:
@@ -169,7 +170,7 @@ class Node:
     def warnings(self) -> list[str]:
         """What was amiss at the start and is mended, and what the pool is not that it was to be; for the operator."""
         made = self._service.pool
-        return [*self._service.warnings, *(made["notes"] if made else [])]
+        return [*_pool_not_used(self.config, self.plan), *self._service.warnings, *(made["notes"] if made else [])]
 
     @property
     def target(self) -> str:
@@ -231,23 +232,6 @@ class Node:
         self.stop()
 
 
-class _Scratch:
-    """A folder of its own, removed at the end by the process that made it, and by no forked child."""
-
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hisparse-"))
-        self._remove = weakref.finalize(self, _remove_if_ours, self.folder, os.getpid())
-
-    def cleanup(self) -> None:
-        """Remove it now."""
-        self._remove()
-
-
-def _remove_if_ours(folder: Path, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _tls(settings: ServeConfig) -> tuple[Path, Path, Path] | None:
     files = {"--tls-cert": settings.tls_cert, "--tls-key": settings.tls_key, "--tls-client-ca": settings.tls_client_ca}
     given = [path for path in files.values() if path is not None]
@@ -268,15 +252,64 @@ def _limits(settings: ServeConfig) -> dict[str, int]:
     return {name: value for name, value in chosen.items() if value is not None}
 
 
-def _as_flags(failure: InvalidInput) -> InvalidInput:
-    """Name settings as flags: the service knows most of them by their bare names."""
+def _pool_not_used(settings: ServeConfig, plan: Plan) -> list[str]:
+    """Say that the host pool is smaller than was asked for, where whole pages of it cannot be used."""
+    wanted, page_bytes = settings.host_pool_bytes, plan.host_bytes // (plan.logical_tokens // plan.page_tokens)
+    if not isinstance(wanted, int) or wanted - plan.host_bytes < page_bytes:
+        return []
+    used = _core.show_size(plan.host_bytes)
+    why = f"{' and '.join(plan.binding)} of this model and GPU memory allow no more"
+    return [
+        f"--host-pool is {_shown_size(wanted)}, and {used} of it are used: {why}; ask for {used}, or plan with more "
+        "--kv-bytes: `hisparse-svc plan` says what it brings"
+    ]
+
+
+def _shown_size(size_bytes: int) -> str:
+    """Give a size as its user wrote it, where that was a round one, else in bytes."""
+    shown = _core.show_size(size_bytes)
+    whole = "." not in shown and _core.parse_size(shown.replace(" ", ""), "--host-pool") == size_bytes
+    return shown if whole else f"{size_bytes} bytes"
+
+
+def _of_host_pool(problem: Problem, settings: ServeConfig, made_bytes: int | None) -> Problem:
+    """Name the host pool's size as it was asked for: what is refused may be a part of it, or what auto chose."""
+    asked, refused = settings.host_pool_bytes, problem.value
+    if made_bytes is not None:
+        refused = _core.show_size(made_bytes)
+    elif refused.isdecimal():
+        refused = _core.show_size(int(refused))
+    if asked == "auto":
+        remedy = f"free memory here or raise its limit, which auto goes by (`hisparse-svc doctor`); {problem.remedy}"
+        return replace(problem, value=f"auto, which is {refused} here", remedy=remedy)
+    if not isinstance(asked, int):
+        return problem
+    shown = _shown_size(asked)
+    part = made_bytes is not None and _core.show_size(asked) != refused
+    return replace(problem, value=f"{shown}, of which {refused} can be used" if part else shown)
+
+
+def _as_flags(failure: InvalidInput, settings: ServeConfig, made_bytes: int | None = None) -> InvalidInput:
+    """Name settings as flags, since the service knows most by their bare names, and the pool's size as it was given.
+
+    Args:
+        failure: What the core or the service says.
+        settings: What it was given.
+        made_bytes: Size of the pool that was planned; `None` where the plan failed.
+    """
 
     def flag(field: str) -> str:
         named = "max_requests" if field == "request_slots" else field  # the flag's name, and the pool's
         # What is no setting (the journal file) has a name of two words.
         return named if named.startswith("--") or " " in named else f"--{named.replace('_', '-')}"
 
-    return InvalidInput([replace(problem, field=flag(problem.field)) for problem in failure.problems])
+    problems = [replace(problem, field=flag(problem.field)) for problem in failure.problems]
+    return InvalidInput(
+        [
+            _of_host_pool(problem, settings, made_bytes) if problem.field == "--host-pool" else problem
+            for problem in problems
+        ]
+    )
 
 
 def _plan_arguments(settings: ServeConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ OUTSIDE = {"hisparse-sim"}
 
 PYTHON_LAYERS = [
     {"errors"},
-    {"_core", "_proto", "files"},
+    {"_core", "_proto", "files", "scratch"},
     {"planner", "doctor", "rpc", "topk"},
     {"client", "aio", "config", "conformance", "kernels"},
     {"node", "replay", "simulate"},

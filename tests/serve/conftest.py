@@ -21,6 +21,12 @@ SMALL = ("--backing", "none", "--host-pool", "1GiB", "--http", "off")
 """310 pages of GLM-5.2: 19,840 tokens; their bytes are only made where a test is about them."""
 
 
+def small(*flags: str) -> tuple[str, ...]:
+    """`SMALL` without what `flags` say otherwise: no flag may be given twice."""
+    kept = [pair for pair in zip(SMALL[::2], SMALL[1::2], strict=True) if pair[0] not in flags]
+    return tuple(part for pair in kept for part in pair)
+
+
 def environment(**more: str) -> dict[str, str]:
     """This process's variables without ours: a test's server must not read the tester's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
@@ -76,7 +82,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     started: list[Served] = []
 
     def begin(*flags: str, name: str = "node", **variables: str) -> Served:
-        started.append(start(tmp_path / f"{name}.sock", *SMALL, *flags, **variables))
+        started.append(start(tmp_path / f"{name}.sock", *small(*flags), *flags, **variables))
         return started[-1]
 
     yield begin

@@ -192,3 +192,11 @@ def test_a_replay_without_engines_says_why_it_finds_no_prefix(node: Served) -> N
     told = node.cli("replay", "sample", "--limit", "20")
     assert "only engines publish pages to a service" in told.out, told.out + told.err
     assert "only engines publish" not in run("replay", "sample", "--limit", "20").out
+
+
+def test_each_lease_is_one_line_that_holds_its_whole_id_also_through_a_pipe(node: Served) -> None:
+    held = [node.client().admit(64, request_id="r" * 100), node.client().admit(64), node.client().admit(64)]
+    lines = node.cli("leases").out.splitlines()
+    assert len(lines) == 1 + len(held)
+    for lease, line in zip((each.lease for each in held), lines[1:], strict=True):
+        assert line.split()[:2] == [lease.id, lease.request_id]

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hisparse_svc
 import pytest
-from hisparse_svc import Client
+from hisparse_svc import Client, InvalidInput
 from hisparse_svc.engine import HostPool
 
 from tests.serve.conftest import environment, start
@@ -298,3 +299,28 @@ def test_a_node_that_is_kept_to_is_shown_by_every_answer(tmp_path: Path) -> None
     for pipe in (served.process.stdout, served.process.stderr):
         assert pipe is not None
         pipe.close()
+
+
+def test_a_pool_larger_than_the_node_can_use_is_said_with_the_size_that_was_typed() -> None:
+    with hisparse_svc.Node.embedded(host_pool="100TiB", backing="none") as node:
+        (warning,) = node.warnings
+    assert "--host-pool is 100 TiB" in warning
+    assert "indexer_tokens" in warning
+    with hisparse_svc.Node.embedded(host_pool="1GiB", backing="none") as node:
+        assert node.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("64MiB", "64 MiB"),
+        ("100000000", "100000000 bytes"),
+        ("256MiB", "256 MiB, of which 253.5 MiB can be used"),
+        ("100TiB", "100 TiB, of which 362.1 GiB can be used"),
+        ("auto", "auto, which is 100 MiB here"),
+    ],
+)
+def test_a_refused_pool_is_named_as_it_was_typed(typed: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        hisparse_svc.Node.embedded(host_pool=typed, assume_memory="200MiB")
+    assert [(problem.field, problem.value) for problem in refused.value.problems] == [("--host-pool", said)]

@@ -13,6 +13,7 @@ import contextlib
 import difflib
 import errno
 import importlib
+import os
 import re
 import signal
 import sys
@@ -25,7 +26,7 @@ from hisparse_svc._core import __version__
 from hisparse_svc.cli import output
 from hisparse_svc.cli.signals import Ended
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
-from hisparse_svc.rpc.refusals import Refused, Unreachable
+from hisparse_svc.rpc.refusals import Refused, TurnedAway, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,7 +134,10 @@ def program(ctx: click.Context, debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
     output.never_fail_to_encode()
-    code = run(list(sys.argv[1:] if arguments is None else arguments))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if "--debug" not in given:  # gRPC writes to stderr what our errors say; it reads this when it is imported
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    code = run(given)
     output.leave_nothing_behind()
     sys.exit(code)
 
@@ -215,7 +219,7 @@ def refusal_problem(failure: HiSparseError) -> Problem:
     """Give a service's refusal, or its silence, with the word that programs go by, such as `POOL_BUSY`."""
     text, _, remedy = str(failure).partition("; ")
     if isinstance(failure, Unreachable):
-        return Problem("target", "unreachable", text, remedy)
+        return Problem("target", "refusing" if isinstance(failure, TurnedAway) else "unreachable", text, remedy)
     refused = failure if isinstance(failure, Refused) else Refused("")
     field = refused.metadata.get("limit") or refused.metadata.get("pool") or "request"
     return Problem(field, refused.reason or "refused", text, remedy or "see the message")

@@ -37,7 +37,10 @@ def command(tenant: str | None, target: str | None, timeout: str | None, as_json
     if as_json:
         output.emit_json({"leases": documents})
         return
-    drawn = output.table(
+    if not leases:
+        click.echo("no live leases")
+        return
+    output.rows(
         "lease",
         "request",
         "tenant",
@@ -46,12 +49,14 @@ def command(tenant: str | None, target: str | None, timeout: str | None, as_json
         "pages",
         "shared",
         "ends",
-        left=["lease", "request", "tenant", "state", "ends"],
+        right=("tokens", "pages", "shared"),
+        lines=(
+            (
+                *map(output.plain, (lease.id, lease.request_id, lease.tenant)),
+                str(lease.state),
+                *(f"{number:,}" for number in (lease.tokens, lease.pages, lease.shared_pages)),
+                "with its engine" if lease.expires_at is None else f"{lease.expires_at:%H:%M:%S} UTC",
+            )
+            for lease in leases
+        ),
     )
-    for lease in leases:
-        ends = "with its engine" if lease.expires_at is None else f"{lease.expires_at:%H:%M:%S} UTC"
-        numbers = (f"{lease.tokens:,}", f"{lease.pages:,}", f"{lease.shared_pages:,}")
-        names = map(output.shown, (lease.id, lease.request_id, lease.tenant))
-        drawn.add_row(*names, str(lease.state), *numbers, ends)
-    screen = output.console()
-    screen.print(drawn if leases else "no live leases")

@@ -60,6 +60,23 @@ def leave_nothing_behind() -> None:
             os.close(nowhere)
 
 
+def rows(*columns: str, lines: Iterable[Iterable[str]], right: Iterable[str] = ()) -> None:
+    """Print a table whose cells are never cut or folded, and are plain text: for names that are copied and searched.
+
+    A line is as long as it must be; a terminal folds what is too long by itself, and copies it back whole.
+    """
+    right = set(right)
+    cells = [list(columns), *(list(line) for line in lines)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    for place, line in enumerate(cells):
+        padded = (
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        )
+        text = "  ".join(padded).rstrip()
+        click.echo(click.style(text, bold=True) if place == 0 else text)
+
+
 def console() -> Console:
     """Give the console for people's text: no guessing at what to colour, and no wrapping where nobody looks."""
     from rich.console import Console  # noqa: PLC0415 - rich costs start-up time, and `--json` never draws

@@ -75,6 +75,7 @@ __all__ = [
     "MLA_F32",
     "MLA_FP8",
     "AttachFailed",
+    "AttachRefused",
     "BackUp",
     "CapturedStep",
     "Choice",

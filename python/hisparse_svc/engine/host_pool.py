@@ -20,7 +20,7 @@ from hisparse_svc.client import Client
 from hisparse_svc.engine.registration import Cuda, Registration
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.node import Node
-from hisparse_svc.rpc import calls
+from hisparse_svc.rpc import calls, unreachable
 from hisparse_svc.rpc.target import Target, resolve
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hisparse_svc.kernels import HostRows
     from hisparse_svc.rpc.values import Lease, Reclaimed, Usage
 
-__all__ = ["AttachFailed", "HostPool"]
+__all__ = ["AttachFailed", "AttachRefused", "HostPool"]
 
 ROLES = ("writer", "reader", "writable_reader", "importer")
 
@@ -44,6 +44,12 @@ class AttachFailed(HiSparseError):
     """The service shares no pool with this process; the text says why and what to do."""
 
     exit_code: ClassVar[int] = 3
+
+
+class AttachRefused(AttachFailed):
+    """The service is there and says no; the text says why and what to do."""
+
+    exit_code: ClassVar[int] = 4
 
 
 class HostPool:
@@ -90,7 +96,7 @@ class HostPool:
 
         Raises:
             InvalidInput: The target is no Unix socket, or an argument is out of range.
-            AttachFailed: Nobody listens there, or the service says no.
+            AttachFailed: Nobody listens there; `AttachRefused` where the service says no.
         """
         found = resolve(target)
         problems = []
@@ -107,8 +113,11 @@ class HostPool:
             raise InvalidInput(problems)
         try:
             attached = _core.AttachedPool.attach(found.socket, engine_id, rank=rank, role=role)
-        except (ConnectionError, PermissionError) as failure:
-            raise AttachFailed(str(failure)) from None
+        except PermissionError as failure:
+            raise AttachRefused(str(failure)) from None
+        except ConnectionError as failure:
+            refused = unreachable.not_for_this_user(found.socket)
+            raise AttachFailed(f"{refused}, and `serve --allow-uid` name it" if refused else str(failure)) from None
         return cls(attached, found, engine_id)
 
     @classmethod
@@ -315,8 +324,13 @@ class HostPool:
             Every lease that this session holds now, each with the length that is durable here.
 
         Raises:
-            HiSparseError: No session of this engine with this token has ended here, or its leases are past their time.
+            InvalidInput: It is no token.
+            NotThisEngine: No session of this engine with this token has ended here, or its leases are past their time.
         """
+        if len(token) != len(self.token):
+            rule = f"must be the {len(self.token)} bytes of a session's token"
+            problem = Problem("token", f"{len(token)} bytes", rule, "give `HostPool.token` of the session that ended")
+            raise InvalidInput([problem])
         call = calls.reclaim(self.engine_id, token)
         return call.read(self.client.send(call))
 

@@ -5,7 +5,8 @@
     HiSparseError
     ├── InvalidInput                      mend the fields it names
     ├── Unreachable                       start the service, or name the right target
-    │   └── NoAnswer                      (also DeadlineExceeded) send it again: calls may be repeated
+    │   ├── NoAnswer                      (also DeadlineExceeded) send it again: calls may be repeated
+    │   └── TurnedAway                    (also NotAllowed) it is there, and lets this caller in to no call
     └── Refused
         ├── NeverFits                     send it to a larger node: waiting cannot help
         ├── PoolBusy, QuotaExceeded       again after `retry_after_s`, with `wait_s`, or on another node
@@ -13,6 +14,8 @@
         ├── StaleEpoch, LeaseNotFound     admit the request anew
         ├── RequestIdReused               use a request id once
         ├── OtherTenant                   name the lease's own tenant
+        ├── NotThisEngine                 attach first, or give the token of a session that has ended
+        ├── NotAllowed                    have the access list give the role or tenant
         ├── DeadlineExceeded              nothing was reserved: allow more time
         ├── Unsupported                   use a server that has this call
         └── ServerFault                   look into the server's log
@@ -190,6 +193,12 @@ class OtherTenant(Refused):
     remedy = "name the tenant that the lease was granted to"
 
 
+class NotThisEngine(Refused):
+    """The caller is not the engine's attached writer, or a token opens no ended session of this engine."""
+
+    remedy = "attach as the writer first; a token is `HostPool.token` of a session of this engine id that has ended"
+
+
 class NotAllowed(Refused):
     """The service's access list does not let this caller do that: another role is needed, or another tenant."""
 
@@ -211,6 +220,12 @@ class NoAnswer(Unreachable, DeadlineExceeded):
     """The service is silent: the deadline passed, and whether it decided is unknown."""
 
     remedy = "look whether it is alive, then send the call again: every call may be repeated"
+
+
+class TurnedAway(Unreachable, NotAllowed):
+    """The service is there and refuses the connection: the access list, or the certificate, is not for this caller."""
+
+    exit_code = NotAllowed.exit_code
 
 
 class Unsupported(Refused):

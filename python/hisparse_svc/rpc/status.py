@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from hisparse_svc._proto import types_pb2
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
-from hisparse_svc.rpc import convert, refusals
+from hisparse_svc.rpc import convert, refusals, unreachable
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -36,7 +36,9 @@ BY_CODE: dict[grpc.StatusCode, type[refusals.Refused]] = {
 }
 
 
-def to_error(failure: grpc.RpcError, target: Target, request: Message, timeout_s: float | None) -> HiSparseError:
+def to_error(
+    failure: grpc.RpcError, target: Target, request: Message, timeout_s: float | None, *, secure: bool
+) -> HiSparseError:
     """Give the exception for a failed call.
 
     Args:
@@ -44,6 +46,7 @@ def to_error(failure: grpc.RpcError, target: Target, request: Message, timeout_s
         target: Where the call went.
         request: What was sent; a field at fault is shown with the value it had.
         timeout_s: The call's deadline.
+        secure: Whether it went over TLS.
     """
     call: Any = failure  # grpc's error is its call too, and says so in no type
     code, text = call.code(), call.details() or ""
@@ -55,10 +58,13 @@ def to_error(failure: grpc.RpcError, target: Target, request: Message, timeout_s
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidInput(_problems(details, text, request))
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return refusals.Unreachable(_why_unreachable(target, text))
+        return unreachable.to_error(target, text, secure=secure)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return refusals.NoAnswer(f"no answer from {target} within {timeout_s:g} s" if timeout_s else text)
-    return _refused(BY_CODE.get(code, refusals.Refused), text or f"the call ended with {code.name}", details, info)
+    kind = BY_CODE.get(code, refusals.Refused)
+    if kind is refusals.OtherTenant and "engine" in text:  # the service has one code for both, and no reason
+        kind = refusals.NotThisEngine
+    return _refused(kind, text or f"the call ended with {code.name}", details, info)
 
 
 def refusal(message: types_pb2.Refusal) -> HiSparseError:
@@ -126,18 +132,3 @@ def _sent(request: Message, path: str) -> str:
     if isinstance(value, str):
         return f'"{value[:40]}"' if value else "missing"
     return str(value) if isinstance(value, (int, float)) else "not accepted"
-
-
-def _why_unreachable(target: Target, text: str) -> str:
-    start = "start it with `hisparse-svc serve`, or name another target"
-    if target.socket is None:
-        return f"nothing answers at {target}; {start}"
-    try:
-        there = target.socket.is_socket()
-    except OSError:
-        return f"the socket {target.socket} may not be looked at; run as its user, or join its group"
-    if not there:
-        return f"there is no socket at {target.socket}; {start}"
-    if "Permission denied" in text:
-        return f"the socket {target.socket} may not be used; run as its user, or join its group"
-    return f"nothing answers at the socket {target.socket}; {start}"

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from hisparse_svc import files
 from hisparse_svc.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import grpc
 
     from hisparse_svc.rpc.target import Target
@@ -34,17 +36,19 @@ class Tls:
         ca: The authority that signed the service's certificate.
         cert: The client's certificate, with its chain.
         key: Its key.
+        names: What errors call each of them; by default as here.
     """
 
     ca: str | os.PathLike[str]
     cert: str | os.PathLike[str]
     key: str | os.PathLike[str]
+    names: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def credentials(self) -> grpc.ChannelCredentials:
         """Read the files.
 
         Raises:
-            InvalidInput: One of them cannot be read.
+            InvalidInput: Each that cannot be read, and a key that does not fit its certificate.
         """
         import grpc  # noqa: PLC0415 - whoever has certificates need not have a connection yet
 
@@ -52,12 +56,40 @@ class Tls:
         problems: list[Problem] = []
         for name in VARIABLES:
             try:
-                texts[name] = files.read_text(Path(getattr(self, name)), name, most_bytes=MOST_BYTES).encode()
+                texts[name] = files.read_text(
+                    Path(getattr(self, name)), self.names.get(name, name), most_bytes=MOST_BYTES
+                ).encode()
             except InvalidInput as refused:
                 problems += refused.problems
+        if not problems:
+            problems += self._misfits(texts["ca"].decode())
         if problems:
             raise InvalidInput(problems)
         return grpc.ssl_channel_credentials(texts["ca"], texts["key"], texts["cert"])
+
+    def _misfits(self, authority: str) -> list[Problem]:
+        """Say what gRPC would only find while it dials, and write about to stderr in words of its own."""
+        import ssl  # noqa: PLC0415 - as above
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        problems = []
+        try:
+            context.load_verify_locations(cadata=authority)
+        except (ssl.SSLError, ValueError):
+            rule = "must hold certificates in PEM"
+            problems.append(
+                Problem(self.names.get("ca", "ca"), f'"{self.ca}"', rule, "name the file of the service's authority")
+            )
+        try:
+            context.load_cert_chain(self.cert, self.key, password=lambda: "")  # a secret one is not asked for
+        except ssl.SSLError as failure:
+            rule = "must be a key in PEM, without a password, that fits the certificate"
+            if failure.reason == "KEY_VALUES_MISMATCH":
+                rule = f"is not the key of the certificate {self.cert}"
+            problems.append(
+                Problem(self.names.get("key", "key"), f'"{self.key}"', rule, "name the two files that belong together")
+            )
+        return problems
 
 
 def resolve(given: Tls | None, target: Target) -> Tls | None:
@@ -80,7 +112,7 @@ def resolve(given: Tls | None, target: Target) -> Tls | None:
     if missing:
         rule = "is missing: a client over TLS needs an authority, a certificate and its key"
         raise InvalidInput([Problem(variable, "missing", rule, "set all three") for variable in missing])
-    return Tls(**named)
+    return Tls(**named, names=VARIABLES)
 
 
 def of_flags(ca: str | None, cert: str | None, key: str | None) -> Tls | None:
@@ -93,6 +125,6 @@ def of_flags(ca: str | None, cert: str | None, key: str | None) -> Tls | None:
     if not any(flags.values()):
         return None
     if ca and cert and key:
-        return Tls(ca=ca, cert=cert, key=key)
+        return Tls(ca=ca, cert=cert, key=key, names={name: f"--{name}" for name in VARIABLES})
     rule = "is missing: a client over TLS needs an authority, a certificate and its key"
     raise InvalidInput([Problem(flag, "missing", rule, "give all three") for flag, path in flags.items() if not path])
