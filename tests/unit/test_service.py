@@ -94,7 +94,7 @@ def test_wrong_settings_come_back_as_problems(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as caught:
         Service.start(small_plan(), threads=0)
     assert [problem.field for problem in caught.value.problems] == ["socket", "threads"]
-    with pytest.raises(InvalidInput, match="needs mTLS"):
+    with pytest.raises(InvalidInput, match="needs certificates on both sides"):
         Service.start(small_plan(), listen="0.0.0.0:0")
     with pytest.raises(InvalidInput, match="at most 107 bytes"):
         Service.start(small_plan(), socket=tmp_path / ("s" * 107))
