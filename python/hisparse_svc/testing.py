@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from hisparse_svc._conformance.run import NonConforming, Run
 from hisparse_svc._conformance.subject import POISON, HotCacheSubject, Shape, Step, Subject
+from hisparse_svc.errors import InvalidInput, Problem
 
 __all__ = ["CHECKS", "POISON", "Check", "HotCacheSubject", "NonConforming", "Shape", "Step", "Subject", "run"]
 
@@ -74,8 +75,19 @@ def run(make: Make, *, seeds: Iterable[int] = (0,), checks: Iterable[str] = (), 
 
     Raises:
         NonConforming: The subject broke a rule.
+        InvalidInput: A check that is none, or no seed.
     """
-    chosen = [CHECKS[name] for name in checks] or list(CHECKS.values())
+    names, seeds = list(checks), list(seeds)
+    problems = [
+        Problem("checks", name, f"must be one of {', '.join(CHECKS)}", "leave checks out for all of them")
+        for name in names
+        if name not in CHECKS
+    ]
+    if not seeds:
+        problems.append(Problem("seeds", "none", "must name at least one", "leave it out for seed 0"))
+    if problems:
+        raise InvalidInput(problems)
+    chosen = [CHECKS[name] for name in names] or list(CHECKS.values())
     passed = 0
     for seed in seeds:
         for check in chosen:

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from hisparse_svc import InvalidInput
-from hisparse_svc.engine import MLA_FP8, HostPool, HotCache, RowFormat, partition_stream, swap_in
+from hisparse_svc.engine import MLA_FP8, HostPool, HotCache, RowFormat, park_seat, partition_stream, swap_in
 from hisparse_svc.kernels import (
     DeviceUnavailable,
     Geometry,
     HostRows,
+    IndexKeys,
     append,
+    append_index_keys,
     backup,
     backup_pages,
     check_ids,
     gather,
     gather_blocks,
     resolve,
+    write_index_keys,
 )
 
 if TYPE_CHECKING:
@@ -153,6 +156,32 @@ def test_new_rows_must_fit_the_batch(cache: HotCache, host: HostRows) -> None:
     assert _fields(call) == ["query_rows"]
 
 
+def test_tensors_of_other_dimensions_are_told_which_they_need(cache: HotCache, host: HostRows) -> None:
+    def told(call: Callable[[], object]) -> str:
+        with pytest.raises(InvalidInput) as raised:
+            call()
+        return str(raised.value)
+
+    rows = torch.zeros((2, 656), dtype=torch.uint8, device=cache.device)
+    pages = torch.tensor([1], dtype=torch.int32, device=cache.device)
+    keys, values = IndexKeys.allocate(2, cache.device), torch.zeros((1, 3, 128), device=cache.device)
+    for call, wanted in (
+        (lambda: append(GEOMETRY, cache.rows[0][0], cache.state, cache.plan, rows), "[2, query row, 656]"),
+        (lambda: backup_pages(GEOMETRY, host, rows, pages), "[layer, token, 656]"),
+        (lambda: write_index_keys(keys, values, pages), "[token, 128]"),
+        (lambda: append_index_keys(GEOMETRY, keys, cache.state, cache.plan, values[0]), "[2, query row, 128]"),
+    ):
+        assert f"must be {wanted}; pass" in told(call)
+    none = torch.zeros((2, 0, 656), dtype=torch.uint8, device=cache.device)
+    assert "tokens is 0: must be at least 1; leave the call out" in told(
+        lambda: backup_pages(GEOMETRY, host, none, pages)
+    )
+    nobody = cache.plan.first(0)
+    assert "plan.batch is 0: must be 1 to 1024; leave the call out" in told(
+        lambda: resolve(GEOMETRY, cache.words[0], cache.state, nobody)
+    )
+
+
 def test_bulk_rows_must_have_pages(cache: HotCache, host: HostRows) -> None:
     rows = torch.zeros((2, 100, 656), dtype=torch.uint8, device=cache.device)
     pages = torch.tensor([1, 2], dtype=torch.int32, device=cache.device)
@@ -181,6 +210,8 @@ def test_ids_are_checked_where_a_caller_can_wait(cache: HotCache) -> None:
 def test_swap_in_refuses_what_is_not_of_this_cache(cache: HotCache, host: HostRows) -> None:
     assert _fields(lambda: swap_in(cache, 1, host)) == ["group"]
     assert _fields(lambda: swap_in(cache, 0, host, 3, first_layers=3)) == ["batch", "first_layers"]
+    assert _fields(lambda: swap_in(cache, 0, host, expected_misses=-1)) == ["expected_misses"]
+    assert _fields(lambda: park_seat(cache, 2)) == ["seat"]
     one = HostRows(host.view[:, :, :1])
     assert _fields(lambda: swap_in(cache, 0, one)) == ["host.layers"]
 

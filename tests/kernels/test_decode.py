@@ -120,10 +120,31 @@ def test_every_wrong_argument_is_named_at_once() -> None:
         "scale",
         "max_sms",
     ]
+    assert _fields(call(picks=case.picks[0])) == ["picks.shape"]
     assert _fields(call(picks=case.picks[..., ::2])) == ["picks.stride"]
     assert _fields(call(picks=case.picks[..., :0])) == ["picks.shape"]
     assert _fields(call(sink=torch.zeros(7), counts=torch.zeros(2, 1))) == ["counts.dtype", "sink.shape"]
     assert _fields(call(out=case.q, lse=torch.zeros(2, 1, 8).double())) == ["out.shape", "lse.dtype"]
+
+
+def test_what_is_said_of_a_wrong_call_points_at_it() -> None:
+    case = make("fp8", 8)
+
+    def told(**changed: object) -> str:
+        with pytest.raises(InvalidInput) as raised:
+            sparse_mla_decode(**(case.arguments() | {"scale": SCALE} | changed))  # type: ignore[arg-type]
+        return str(raised.value)
+
+    assert told(q=case.q[:0]) == "batch is 0: must be 1 to 1024; leave the call out: there is nothing to do"
+    batch = case.q.shape[0]
+    assert f"must have the batch and the query rows of q, ({batch + 1}, " in told(q=torch.cat([case.q, case.q[:1]]))
+    assert "must have room for a pick; pass -1" in told(picks=case.picks[..., :0])
+    assert told(q=case.q.to("meta")) == "q.device is meta: must be cpu, where the rows are; move it there"
+
+
+def test_parts_of_half_precision_are_refused() -> None:
+    parts = [(torch.zeros(1, 1, 2, 512).half(), torch.zeros(1, 1, 2))]
+    assert _fields(lambda: merge_lse(parts)) == ["parts[0].out.dtype"]
 
 
 def test_a_backend_that_cannot_says_which_can() -> None:

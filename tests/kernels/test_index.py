@@ -192,7 +192,7 @@ def test_pages_that_are_none_are_refused(pages: torch.Tensor, field: str) -> Non
 
 def test_keys_outside_the_pages_given_are_refused() -> None:
     keys = IndexKeys.allocate(2, "cpu")
-    with pytest.raises(InvalidInput, match="must lie within the 1 pages given"):
+    with pytest.raises(InvalidInput, match="must lie within the 64 tokens"):
         write_index_keys(keys, torch.zeros((3, 128)), torch.zeros(1, dtype=torch.int32), first_token=62)
 
 

@@ -50,7 +50,13 @@ def park_seat(cache: HotCache, seat: int) -> ParkedSeat:
     Args:
         cache: The hot cache.
         seat: Seat of the request; free afterwards.
+
+    Raises:
+        InvalidInput: The cache has no such seat.
     """
+    if not 0 <= seat < cache.geometry.seats:
+        rule = f"must be 0 to {cache.geometry.seats - 1}"
+        raise InvalidInput([Problem("seat", str(seat), rule, "name a seat of this cache")])
     state = cache.state
     parked = ParkedSeat(
         length=int(state.lengths[seat]),

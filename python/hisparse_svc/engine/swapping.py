@@ -86,7 +86,7 @@ def swap_in(
         DeviceUnavailable: The GPU cannot run the kernels.
         CompileFailed: A kernel does not compile.
     """
-    _check(cache, group, host, batch, first_layers)
+    _check(cache, group, host, batch, first_layers=first_layers, expected_misses=expected_misses)
     plan = cache.plan.first(batch) if batch else cache.plan
     resolve(cache.geometry, cache.words[group], cache.state, plan)
     layers = range(host.layers)
@@ -117,7 +117,7 @@ def swap_in(
     return SwapIn(plan.rows, plan.counts, tuple(ready))
 
 
-def _check(cache: HotCache, group: int, host: HostRows, batch: int, first_layers: int) -> None:
+def _check(cache: HotCache, group: int, host: HostRows, batch: int, *, first_layers: int, expected_misses: int) -> None:
     problems = []
     if not 0 <= group < len(cache.layer_groups):
         rule = f"must be 0 to {len(cache.layer_groups) - 1}"
@@ -131,5 +131,8 @@ def _check(cache: HotCache, group: int, host: HostRows, batch: int, first_layers
     if not 0 <= first_layers <= host.layers:
         rule = f"must be 0 to {host.layers}"
         problems.append(Problem("first_layers", str(first_layers), rule, "name layers of the group"))
+    if expected_misses < 0:
+        rule = "must not be negative"
+        problems.append(Problem("expected_misses", str(expected_misses), rule, "use 0 where it is not known"))
     if problems:
         raise InvalidInput(problems)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels import reference
-from hisparse_svc.kernels.checks import Checks, check_ids
+from hisparse_svc.kernels.checks import Checks, check_ids, check_tokens
 from hisparse_svc.kernels.decode.api import merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.devices import demand_cuda, usable_device
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
@@ -170,8 +170,10 @@ def append(geometry: Geometry, hot: Tensor, state: SeatState, plan: StepPlan, ro
         check.state(geometry, state)
         check.plan(geometry, plan)
         check.rows("hot", hot, (geometry.seats * geometry.padded_rows, hot.shape[-1]))
-        check.rows("rows", rows, (plan.batch, rows.shape[1] if rows.dim() == 3 else -1, hot.shape[-1]))
-        _query_rows(check, rows.shape[1] if rows.dim() == 3 else 1)
+        row_bytes, remedy = int(hot.shape[-1]), "pass the new tokens' rows, one for each query row"
+        if check.dims("rows", rows, f"{plan.batch}, query row, {row_bytes}", remedy):
+            check.rows("rows", rows, (plan.batch, rows.shape[1], row_bytes), remedy)
+            _query_rows(check, rows.shape[1])
     if hot.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415
 
@@ -232,13 +234,15 @@ def backup_pages(
     """
     tokens = rows.shape[1] if rows.dim() == 3 else 0
     with Checks(rows.device) as check:
-        check.rows("rows", rows, (rows.shape[0], tokens, host.row_bytes))
-        check.tensor("pages", pages, (pages.numel(),), torch.int32)
+        if not check.dims(
+            "rows", rows, f"layer, token, {host.row_bytes}", "pass rows of consecutive tokens, as stored"
+        ):
+            return
+        check.rows("rows", rows, (rows.shape[0], tokens, host.row_bytes), "pass rows as the group stores them")
+        check.tensor("pages", pages, (pages.numel(),), torch.int32, "pass the request's pages, in token order")
         check.host(host, written=True)
         check.layers(range(first_layer, first_layer + rows.shape[0]), host.layers)
-        if first_token < 0 or tokens < 1 or first_token + tokens > pages.numel() * PAGE_ROWS:
-            rule = f"must lie within the {pages.numel()} pages given"
-            check.refuse("tokens", f"{first_token} to {first_token + tokens}", rule, "give the pages of all of them")
+        check_tokens(check, first_token, tokens, pages)
     if rows.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415
 
@@ -248,5 +252,4 @@ def backup_pages(
 
 
 def _query_rows(check: Checks, query_rows: int) -> None:
-    if not 1 <= query_rows <= MAX_QUERY_ROWS:
-        check.refuse("query_rows", query_rows, f"must be 1 to {MAX_QUERY_ROWS}", "speculate fewer tokens")
+    check.between("query_rows", query_rows, MAX_QUERY_ROWS, "speculate fewer tokens")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels.geometry import EMPTY_PAGE
+from hisparse_svc.kernels.geometry import EMPTY_PAGE, PAGE_ROWS
 from hisparse_svc.kernels.host_rows import CHUNK_BYTES
 from hisparse_svc.kernels.words import word_dtype
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hisparse_svc.kernels.host_rows import HostRows
     from hisparse_svc.kernels.tensors import SeatState, StepPlan
 
-__all__ = ["Checks", "check_ids"]
+__all__ = ["Checks", "check_ids", "check_tokens"]
 
 MAX_BATCH = 1024
 """Requests of one call."""
@@ -70,10 +70,25 @@ class Checks:
         if not tensor.is_contiguous():
             self.refuse(f"{name}.stride", tensor.stride(), "must be contiguous", "call contiguous()")
 
-    def rows(self, name: str, rows: Tensor, shape: tuple[int, ...]) -> None:
+    def dims(self, name: str, tensor: Tensor, wanted: str, remedy: str) -> bool:
+        """Check that a tensor has as many dimensions as are named; false where the rest is not worth checking."""
+        if tensor.dim() == wanted.count(",") + 1:
+            return True
+        self.refuse(f"{name}.shape", tuple(tensor.shape), f"must be [{wanted}]", remedy)
+        return False
+
+    def between(self, name: str, size: int, most: int, remedy: str) -> None:
+        """Check a size that may be 1 to `most`; what to do is said of one that is too large."""
+        if not 1 <= size <= most:
+            empty = "leave the call out: there is nothing to do"
+            self.refuse(name, size, f"must be 1 to {most}", remedy if size > most else empty)
+
+    def rows(
+        self, name: str, rows: Tensor, shape: tuple[int, ...], remedy: str = "pass rows of this group of layers"
+    ) -> None:
         """Check rows of bytes: strided, each row in one piece and aligned."""
         if tuple(rows.shape) != shape:
-            self.refuse(f"{name}.shape", tuple(rows.shape), f"must be {shape}", "pass rows of this group")
+            self.refuse(f"{name}.shape", tuple(rows.shape), f"must be {shape}", remedy)
             return
         if rows.dtype is not torch.uint8:
             self.refuse(f"{name}.dtype", rows.dtype, "must be torch.uint8", "view the rows as bytes")
@@ -90,8 +105,7 @@ class Checks:
     def plan(self, geometry: Geometry, plan: StepPlan) -> None:
         """Check the tensors of a step."""
         batch = plan.batch
-        if not 1 <= batch <= MAX_BATCH:
-            self.refuse("plan.seats", batch, f"must be 1 to {MAX_BATCH} requests", "split the batch")
+        self.between("plan.batch", batch, MAX_BATCH, "split the batch")
         picks = (batch, geometry.query_rows, geometry.top_k)
         self.tensor("plan.seats", plan.seats, (batch,), torch.int32)
         self.tensor("plan.picks", plan.picks, picks, torch.int32)
@@ -140,6 +154,17 @@ def _reachable(host: HostRows) -> bool:
     if not _registered.get((first, last), False):
         _registered[first, last] = host.view.is_pinned() and host.view[-1, -1].is_pinned()
     return _registered[first, last]
+
+
+def check_tokens(check: Checks, first_token: int, tokens: int, pages: Tensor) -> None:
+    """Check that consecutive tokens of one request lie in its pages."""
+    room = pages.numel() * PAGE_ROWS
+    if tokens < 1:
+        check.refuse("tokens", tokens, "must be at least 1", "leave the call out: there is nothing to do")
+    elif first_token < 0 or first_token + tokens > room:
+        rule = f"must lie within the {room} tokens that the pages given hold"
+        value = f"{first_token} to {first_token + tokens - 1}"
+        check.refuse("tokens", value, rule, "give the pages of all of them")
 
 
 def check_ids(geometry: Geometry, state: SeatState, plan: StepPlan, host_pages: int | None = None) -> None:

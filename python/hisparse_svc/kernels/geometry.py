@@ -113,9 +113,9 @@ class Geometry:
 
     def _problems(self) -> list[Problem]:
         problems = [
-            Problem(name, str(value), "must be at least 1", "give a positive count")
+            Problem(name, str(value), "must be a whole number, at least 1", "give a positive count")
             for name, value in vars(self).items()
-            if value < 1
+            if type(value) is not int or value < 1
         ]
         if problems:
             return problems

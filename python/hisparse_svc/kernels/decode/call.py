@@ -94,13 +94,14 @@ def make_call(
     Raises:
         InvalidInput: With everything wrong about them.
     """
-    with Checks(q.device) as check:
+    with Checks(rows.device) as check:  # the rows stay where they are: what is elsewhere is to be moved there
         _check_query(check, q)
         _check_rows(check, rows)
+        if q.device != rows.device:
+            check.refuse("q.device", q.device, f"must be {rows.device}, where the rows are", "move it there")
     batch, query_rows, heads = (int(size) for size in q.shape[:3])
     with Checks(q.device) as check:
-        top_k = int(picks.shape[-1]) if picks.dim() else 0
-        check.tensor("picks", picks, (batch, query_rows, max(top_k, 1)), torch.int32, _CALLER)
+        _check_picks(check, q, picks)
         if counts is not None:
             check.tensor("counts", counts, (batch, query_rows), torch.int32, _CALLER)
         if sink is not None:
@@ -130,13 +131,22 @@ def _check_query(check: Checks, q: Tensor) -> None:
         check.refuse("q.stride", q.stride(), "must be contiguous", "call contiguous()")
     if q.data_ptr() % CHUNK_BYTES:
         check.refuse("q.address", q.data_ptr(), f"must be a multiple of {CHUNK_BYTES}", "call clone()")
-    for name, size, most in (
-        ("batch", q.shape[0], MAX_BATCH),
-        ("query_rows", q.shape[1], MAX_QUERY_ROWS),
-        ("heads", q.shape[2], MAX_HEADS),
-    ):
-        if not 1 <= size <= most:
-            check.refuse(name, size, f"must be 1 to {most}", "split the call")
+    check.between("batch", q.shape[0], MAX_BATCH, "split the call")
+    check.between("query_rows", q.shape[1], MAX_QUERY_ROWS, "split the call")
+    check.between("heads", q.shape[2], MAX_HEADS, "split the call")
+
+
+def _check_picks(check: Checks, q: Tensor, picks: Tensor) -> None:
+    """Check what decides which rows: for the same queries, at least one pick each."""
+    if not check.dims("picks", picks, "batch, query row, top_k", _CALLER):
+        return
+    shape, queries = tuple(picks.shape), tuple(q.shape[:2])
+    if shape[:2] != queries:
+        rule = f"must have the batch and the query rows of q, {queries}"
+        check.refuse("picks.shape", shape, rule, "pass queries and picks of one step")
+    elif shape[2] < 1:
+        check.refuse("picks.shape", shape, "must have room for a pick", "pass -1 for no pick")
+    check.tensor("picks", picks, shape, torch.int32, _CALLER)
 
 
 def _check_rows(check: Checks, rows: Tensor) -> None:
@@ -172,6 +182,9 @@ def check_parts(
     with Checks(first_out.device) as check:
         if len(shape) != 4 or shape[-1] != LATENT_WIDTH:
             check.refuse("parts[0].out.shape", shape, f"must be (batch, query rows, heads, {LATENT_WIDTH})", _CALLER)
+        if first_out.dtype not in QUERY_TYPES:
+            rule = "must be torch.bfloat16, float32 or float64"
+            check.refuse("parts[0].out.dtype", first_out.dtype, rule, "pass what sparse_mla_decode returned")
         for index, (part, part_lse) in enumerate(parts):
             check.tensor(f"parts[{index}].out", part, shape, first_out.dtype, _CALLER)
             check.tensor(f"parts[{index}].lse", part_lse, shape[:-1], lse_type(first_out), _CALLER)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels import reference
-from hisparse_svc.kernels.checks import Checks
-from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS, PAGE_ROWS
+from hisparse_svc.kernels.checks import Checks, check_tokens
+from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS
 from hisparse_svc.kernels.index.backends import choose
 from hisparse_svc.kernels.index.call import IndexCall, check_logits, check_new_keys, check_page_map
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_WIDTH
@@ -172,9 +172,9 @@ def append_index_keys(
         check.state(geometry, state)
         check.plan(geometry, plan)
         check_page_map(check, geometry, pages)
-        check_new_keys(check, values, (plan.batch, rows, INDEX_WIDTH))
-        if not 1 <= rows <= MAX_QUERY_ROWS:
-            check.refuse("rows", rows, f"must be 1 to {MAX_QUERY_ROWS}", "use write_index_keys")
+        if check.dims("values", values, f"{plan.batch}, query row, {INDEX_WIDTH}", "pass the new tokens' keys"):
+            check_new_keys(check, values, (plan.batch, rows, INDEX_WIDTH))
+            check.between("query_rows", rows, MAX_QUERY_ROWS, "use write_index_keys")
     if keys.pages.is_cuda and keys.stored is not INDEX_F32:
         from hisparse_svc.kernels.cuda import index  # noqa: PLC0415
 
@@ -199,11 +199,11 @@ def write_index_keys(keys: IndexKeys, values: Tensor, pages: Tensor, *, first_to
     """
     tokens = int(values.shape[0]) if values.dim() == 2 else 0
     with Checks(keys.pages.device) as check:
+        if not check.dims("values", values, f"token, {INDEX_WIDTH}", "pass keys of consecutive tokens"):
+            return
         check_new_keys(check, values, (tokens, INDEX_WIDTH))
-        check.tensor("pages", pages, (pages.numel(),), torch.int32)
-        if first_token < 0 or tokens < 1 or first_token + tokens > pages.numel() * PAGE_ROWS:
-            rule = f"must lie within the {pages.numel()} pages given"
-            check.refuse("tokens", f"{first_token} to {first_token + tokens}", rule, "give the pages of all of them")
+        check.tensor("pages", pages, (pages.numel(),), torch.int32, "pass the request's pages, in token order")
+        check_tokens(check, first_token, tokens, pages)
     if keys.pages.is_cuda and keys.stored is not INDEX_F32:
         from hisparse_svc.kernels.cuda import index  # noqa: PLC0415
 

@@ -84,10 +84,11 @@ class IndexCall:
             check.state(self.geometry, self.state)
             check.plan(self.geometry, self.plan)
             check_page_map(check, self.geometry, self.page_map)
+            if not check.dims("q", self.q, f"{self.plan.batch}, query row, head, {INDEX_WIDTH}", _CALLER):
+                return
             check.tensor("weights", self.weights, shape, torch.float32, _CALLER)
             check.tensor("q", self.q, (*shape, INDEX_WIDTH), torch.float64 if f64 else self.keys.stored.dtype, _CALLER)
-            if not 1 <= shape[2] <= MAX_INDEX_HEADS:
-                check.refuse("heads", shape[2], f"must be 1 to {MAX_INDEX_HEADS}", "split the call")
+            check.between("heads", shape[2], MAX_INDEX_HEADS, "split the call")
             check_logits(check, self.geometry, self.plan, self.logits)
 
 
