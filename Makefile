@@ -63,7 +63,7 @@ $(BIN)/.engine: $(BIN)/.ready pyproject.toml constraints.txt
 	@touch $@
 
 # What skips where there is no torch, or sees more where there is.
-ENGINE_TESTS := tests/kernels tests/decode tests/engine tests/integrations tests/cli/test_bench.py tests/unit/test_docstrings_run.py
+ENGINE_TESTS := tests/kernels tests/decode tests/engine tests/integrations tests/cli/test_bench.py tests/unit/test_docstrings_run.py tests/unit/test_engine_pages.py
 check-engine: build setup-engine ## Type and test the data plane on the CPU, with torch: the other half of CI
 	$(BIN)/mypy
 	$(BIN)/pytest -q $(ENGINE_TESTS)
