@@ -9,13 +9,14 @@ if TYPE_CHECKING:
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """Draw a simulation to a file; layers and steps with the fewest hot rows."""
+    """Draw a simulation to a file; layers and steps with the middle number of hot rows."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and an extra
 
     figure = Figure(figsize=(9, 9), layout="constrained")
     by_rows, by_layer, by_step = figure.subplots(3, 1)
     names = list(dict.fromkeys(row["policy"] for row in document["results"]))
-    fewest = min(row["hot_rows"] for row in document["results"])
+    sizes = sorted({row["hot_rows"] for row in document["results"]})
+    middle = sizes[len(sizes) // 2]
     for index, name in enumerate(names):
         style = {"color": f"C{index}", "linestyle": "--" if name == "belady" else "-", "label": name}
         rows = sorted(
@@ -23,13 +24,14 @@ def draw(document: dict[str, Any], path: Path) -> None:
         )
         by_rows.plot([row["hot_rows"] for row in rows], [100 * row["miss_share"] for row in rows], marker="o", **style)
         for axes, key in ((by_layer, "by_layer"), (by_step, "by_step")):
-            shares = rows[0][key]
+            shares = next(row[key] for row in rows if row["hot_rows"] == middle)
             places = [int(number) for number in shares]
             marker = "o" if len(places) < 30 else ""
             axes.plot(places, [100 * share for share in shares.values()], marker=marker, linewidth=1, **style)
     by_rows.set_xlabel("hot rows")
-    by_layer.set_xlabel(f"layer, {fewest:,} hot rows")
-    by_step.set_xlabel(f"step, {fewest:,} hot rows")
+    by_layer.xaxis.get_major_locator().set_params(integer=True)
+    by_layer.set_xlabel(f"layer, {middle:,} hot rows")
+    by_step.set_xlabel(f"step, {middle:,} hot rows")
     for axes in (by_rows, by_layer, by_step):
         axes.set_ylabel("misses, % of picks")
         axes.set_ylim(bottom=0)
