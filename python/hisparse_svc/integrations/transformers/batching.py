@@ -143,6 +143,7 @@ class ContinuousBatch:
         """Step until everybody is done."""
         while self.waiting or self.running:
             self.step()
+        self._release_owed()
 
     # --- inside ---
 
