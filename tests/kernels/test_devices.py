@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from hisparse_svc import HiSparseError, InvalidInput
-from hisparse_svc.engine import MLA_FP8, DecodeSession, DecodeShape, Geometry, HostCopy, HotCache, Variants
+from hisparse_svc.engine import (
+    MLA_FP8,
+    DecodeSession,
+    DecodeShape,
+    Geometry,
+    HostCopy,
+    HotCache,
+    ReaderFence,
+    Variants,
+    WriterFence,
+)
 from hisparse_svc.engine.registration import Cuda
 from hisparse_svc.kernels import (
     DeviceUnavailable,
@@ -34,6 +44,8 @@ NEED_A_GPU: dict[str, Callable[[], object]] = {
     "keys": lambda: IndexKeys.allocate(1, "cuda"),
     "pinned rows": lambda: HostRows.allocate(1, 1, 656, pinned=True),
     "pinned copy": lambda: HostCopy.allocate(SHAPE, pinned=True),
+    "writer's fence": lambda: WriterFence("cuda"),
+    "reader's fence": lambda: ReaderFence((b"handle",), "cuda:0"),
     "variants": lambda: Variants({"only": lambda: None}),
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels import DeviceUnavailable
+from hisparse_svc.kernels import usable_device
 
 __all__ = ["ReaderFence", "Ticket", "WriterFence"]
 
@@ -51,15 +51,14 @@ class WriterFence:
             device: Where the writer's session decodes.
 
         Raises:
-            DeviceUnavailable: That is a GPU, and there is none.
+            InvalidInput: A device that is none.
+            DeviceUnavailable: A GPU that is not here.
         """
         self._events: list[Any] = []
         self._number = 0
         self.handles: tuple[bytes, ...] = ()
-        self._device = torch.device(device)
+        self._device = usable_device(device)
         if self._device.type == "cuda":
-            if not torch.cuda.is_available():
-                raise DeviceUnavailable("no CUDA device is here: decode on the CPU, or where there is one")
             event: Any = torch.cuda.Event  # untyped in torch
             self._events = [event(enable_timing=False, interprocess=True) for _ in range(_EVENTS)]
             for one in self._events:
@@ -86,9 +85,10 @@ class ReaderFence:
             writer_device: Where the writer's session decodes, as this process counts devices.
 
         Raises:
-            InvalidInput: The writer decodes on a GPU and gave no events.
+            InvalidInput: The writer decodes on a GPU and gave no events, or the device is none.
+            DeviceUnavailable: A GPU that is not here.
         """
-        device = torch.device(writer_device)
+        device = usable_device(writer_device)
         if device.type == "cuda" and not handles:
             rule = "must be those of the writer's fence"
             raise InvalidInput([Problem("handles", "none", rule, "send WriterFence.handles to every rank")])
