@@ -1,4 +1,4 @@
-"""What the engine's pages of the documentation show: signatures are those of the code, and first programs run."""
+"""What the engine's pages of the documentation show: names, signatures and first programs are those of the code."""
 
 from __future__ import annotations
 
@@ -66,3 +66,9 @@ def test_a_first_program_runs(page: str) -> None:
 def test_the_readme_names_every_page_for_engines() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Documentation")[1]
     assert [page for page in WITH_A_PROGRAM if f"(docs/{page}.md)" not in readme] == []
+
+
+def test_every_name_that_is_promised_is_there() -> None:
+    for part in (engine, kernels):
+        assert [name for name in part.__all__ if not hasattr(part, name)] == []
+    assert set(engine._HOMES) == set(engine.__all__)

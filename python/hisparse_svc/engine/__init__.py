@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.decode_shape import DecodeShape
     from hisparse_svc.engine.hits_first import attend_hits_first
     from hisparse_svc.engine.host_copy import HostCopy
-    from hisparse_svc.engine.host_pool import AttachFailed, HostPool
+    from hisparse_svc.engine.host_pool import AttachFailed, AttachRefused, HostPool
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.importing import Import, LeaseNotHeld
     from hisparse_svc.engine.layer_step import IndexInputs, LayerStep, Overlap
@@ -46,6 +46,7 @@ _HOMES = {
     "MLA_F32": "hisparse_svc.engine.rows",
     "MLA_FP8": "hisparse_svc.engine.rows",
     "AttachFailed": "hisparse_svc.engine.host_pool",
+    "AttachRefused": "hisparse_svc.engine.host_pool",
     "BackUp": "hisparse_svc.engine.backups",
     "Geometry": "hisparse_svc.kernels",
     "HostPool": "hisparse_svc.engine.host_pool",
