@@ -373,12 +373,12 @@ class HostPool:
             IndexError: The pool holds no rows of it.
             AttachFailed: The pool is detached.
         """
+        self.check_attached()
         import torch  # noqa: PLC0415 - only where an engine has it
 
         from hisparse_svc.kernels import HostRows  # noqa: PLC0415 - needs torch
 
         if not self.writable:
-            self.check_attached()
             from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch
             return HostRows(from_dlpack(self._attached.group(layer)), read_only=True)
         return HostRows(torch.from_numpy(self.group(layer)))
