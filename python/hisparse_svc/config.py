@@ -62,9 +62,13 @@ def _whole(field: str, given: Any) -> int:
 
 
 def _window(field: str, given: Any) -> int:
-    seconds = _whole(field, given)
+    rule = f"must be a whole number of seconds, 1 to {MAX_WINDOW_S}"
+    try:
+        seconds = _whole(field, given)
+    except InvalidInput:
+        raise _bad(field, given, rule, "write digits only") from None
     if not 1 <= seconds <= MAX_WINDOW_S:
-        raise _bad(field, given, f"must be 1 to {MAX_WINDOW_S} seconds", "give a number in that range")
+        raise _bad(field, given, rule, "give a number in that range")
     return seconds
 
 
@@ -173,6 +177,13 @@ TENANT_RULE = "must name tenants and what they may hold of each pool"
 TENANT_REMEDY = "write `search: seats=4..16, host_pages=..5000; *: seats=..8`: floor and ceiling, either left out"
 
 
+def _socket(field: str, given: Any) -> Path:
+    path = _path(field, given)
+    if not os.fspath(path).isprintable():  # it stands in the line that says where the service is
+        raise _bad(field, repr(os.fspath(path)), "must be printable text", "choose another name")
+    return path
+
+
 def _path(field: str, given: Any) -> Path:
     return Path(_text(field, given))
 
@@ -229,7 +240,11 @@ class ServeConfig:
         _path, "DIR", "Folder in memory (tmpfs, mode 0700) where pool and journal outlive this process and its engine."
     )
     reclaim_window_s: int = _setting(
-        _window, "S", "Seconds that a dead engine's leases wait for its successor.", 120, name="reclaim_window"
+        _window,
+        "S",
+        f"Seconds that a dead engine's leases wait for its successor, at most {MAX_WINDOW_S}.",
+        120,
+        name="reclaim_window",
     )
     assume_memory_bytes: int | None = _setting(
         _size, "SIZE", "Go by this much host memory instead of what the machine reports.", name="assume_memory"
@@ -263,7 +278,7 @@ class ServeConfig:
         _word("auto", "off"), "auto|off", "Group layers that share an indexer; only with --backing memory.", "auto"
     )
     socket: Path = _setting(
-        _path, "PATH", "The Unix socket.  [$XDG_RUNTIME_DIR/hisparse/hisparse.sock]", default_socket
+        _socket, "PATH", "The Unix socket.  [$XDG_RUNTIME_DIR/hisparse/hisparse.sock]", default_socket
     )
     listen: str | None = _setting(
         _address, "HOST:PORT", "Serve gRPC on this TCP address too; other than loopback only with certificates."
@@ -295,6 +310,20 @@ def settings() -> dict[str, dataclasses.Field[Any]]:
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, file: str | os.PathLike[str] | None = None
 ) -> ServeConfig:
+    """As `read`, where all that is left to do with problems is to raise them.
+
+    Raises:
+        InvalidInput: Every unknown name and every value that cannot be read, with where it came from.
+    """
+    settings, problems, _ = read(flags, environment, file)
+    if problems:
+        raise InvalidInput(problems)
+    return settings
+
+
+def read(
+    flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, file: str | os.PathLike[str] | None = None
+) -> tuple[ServeConfig, list[Problem], set[str]]:
     """Put flags, environment and file together.
 
     Args:
@@ -303,8 +332,9 @@ def load(
         environment: Variables; the process's own by default.
         file: A TOML file; by default the one that `HISPARSE_CONFIG` names.
 
-    Raises:
-        InvalidInput: Every unknown name and every value that cannot be read, with where it came from.
+    Returns:
+        The settings that could be read, the others at their defaults; every unknown name and every value that cannot
+        be read, with where it came from; and the names of the settings that these are of.
     """
     variables = os.environ if environment is None else environment
     problems: list[Problem] = []
@@ -316,6 +346,7 @@ def load(
     given |= _from_flags(flags, problems)
 
     chosen: dict[str, Any] = {}
+    unread: set[str] = set()
     for name, (source, value) in given.items():
         field = settings()[name]
         read = field.metadata["read"]
@@ -326,17 +357,18 @@ def load(
             chosen[field.name] = read(source, value)
         except InvalidInput as failure:
             problems += failure.problems
+            unread.add(name)
     if {"host_pool", "ratio"} <= given.keys():
         (source, value), other = given["ratio"], given["host_pool"][0]
+        unread.add("ratio")
         problems.append(Problem(source, str(value), f"cannot be given together with {other}", "choose one of them"))
     if {"gpu", "kv_bytes"} <= given.keys():
         (source, value), other = given["kv_bytes"], given["gpu"][0]
+        unread.add("kv_bytes")
         problems.append(Problem(source, str(value), f"cannot be given together with {other}", "choose one of them"))
-    if problems:
-        raise InvalidInput(problems)
     if "host_pool" not in given and "ratio" not in given:
         chosen["host_pool_bytes"] = 1 << 30
-    return ServeConfig(**chosen)
+    return ServeConfig(**chosen), problems, unread
 
 
 def check_environment(environment: Mapping[str, str] | None = None) -> None:

@@ -9,12 +9,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["HiSparseError", "InvalidInput", "Problem"]
+__all__ = ["Gathered", "HiSparseError", "InvalidInput", "Problem"]
+
+Taken = ParamSpec("Taken")
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +75,37 @@ class InvalidInput(HiSparseError, ValueError):
     def __str__(self) -> str:
         """Give one line per problem."""
         return "\n".join(str(problem) for problem in self.problems)
+
+
+class Gathered:
+    """What several checks find, so that one input gets all its answers at once.
+
+    Example:
+        >>> found = Gathered()
+        >>> found.read(int, "4")
+        4
+        >>> found.end()
+
+    Attributes:
+        problems: Those found so far.
+    """
+
+    def __init__(self, problems: Iterable[Problem] = ()) -> None:
+        self.problems = list(problems)
+
+    def read(self, check: Callable[Taken, Read], *given: Taken.args, **named: Taken.kwargs) -> Read | None:
+        """Give what a check gives, or `None` and keep what it found."""
+        try:
+            return check(*given, **named)
+        except InvalidInput as refused:
+            self.problems += refused.problems
+            return None
+
+    def end(self) -> None:
+        """Go on only where nothing was found.
+
+        Raises:
+            InvalidInput: All of it.
+        """
+        if self.problems:
+            raise InvalidInput(self.problems)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import _core, config
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.errors import Gathered, InvalidInput, Problem
 from hisparse_svc.planner.models import model_or_problems
 from hisparse_svc.rpc.target import default_socket
 from hisparse_svc.scratch import Scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
     from hisparse_svc._core import Plan, Service
     from hisparse_svc.client import Client
@@ -71,7 +71,10 @@ class Node:
             settings["socket"] = scratch.folder / "node.sock"
         settings.setdefault("http", "off")
         try:
-            return cls.start(config.load(settings, environment={}), scratch=scratch)
+            chosen, problems, unread = config.read(settings, environment={})
+            if problems:
+                check(chosen, problems, unread)
+            return cls.start(chosen, scratch=scratch)
         except BaseException:
             if scratch is not None:
                 scratch.cleanup()
@@ -100,18 +103,8 @@ class Node:
             InvalidInput: Everything wrong with the settings, the first address that cannot be had, or a pool that
                 cannot.
         """
-        _check_backing(settings)
+        plan = check(settings)
         model, arguments = model_or_problems(settings.model), _plan_arguments(settings)
-        try:
-            plan = _core.plan(arguments, model)
-        except InvalidInput as failure:
-            raise _as_flags(failure, settings) from None
-        if settings.seats is not None and settings.seats > plan.seats:
-            rule = f"is more than fits: this model, GPU memory and host pool make {plan.seats}"
-            problem = Problem("--seats", str(settings.seats), rule, f"give at most {plan.seats}, or leave it out")
-            raise InvalidInput([problem])
-        if settings.socket == default_socket():
-            _check_owner(settings.socket.parent)
         memory = None
         if settings.backing == "memory":
             memory = _core.PoolLayout.of_plan(arguments, model, plan, groups=settings.layer_groups == "auto")
@@ -239,7 +232,7 @@ def _tls(settings: ServeConfig) -> tuple[Path, Path, Path] | None:
         return None
     missing = [flag for flag, path in files.items() if path is None]
     if missing:
-        rule = "is missing: TLS needs a certificate, its key and the authorities of clients"
+        rule = "TLS needs a certificate, its key and the authorities of clients"
         raise InvalidInput([Problem(flag, "missing", rule, "give all three") for flag in missing])
     return given[0], given[1], given[2]
 
@@ -250,6 +243,47 @@ LIMITS = ("max_connections", "max_connections_per_user", "max_calls_per_peer", "
 def _limits(settings: ServeConfig) -> dict[str, int]:
     chosen = {name: getattr(settings, name) for name in LIMITS}
     return {name: value for name, value in chosen.items() if value is not None}
+
+
+PLANNED_BY = frozenset(
+    {"model", "kv_dtype", "host_pool", "ratio", "hot_rows", "gpu", "kv_bytes", "tp", "assume_memory"}
+)
+"""Settings that the plan is made from."""
+
+
+def check(settings: ServeConfig, problems: Iterable[Problem] = (), unread: Collection[str] = ()) -> Plan:
+    """Plan for the settings, and find all that is wrong with them and can be known before anything is made.
+
+    Args:
+        settings: What to run with.
+        problems: What was found already.
+        unread: Names of settings that could not be read: nothing is said of what depends on them.
+
+    Raises:
+        InvalidInput: Everything, the problems given included.
+    """
+    found = Gathered(problems)
+    found.read(_check_backing, settings)
+    found.read(_tls, settings)
+    if settings.socket == default_socket():
+        found.read(_check_owner, settings.socket.parent)
+    plan = None
+    if not PLANNED_BY & set(unread):
+        plan = found.read(_planned, settings)
+    if plan is not None and settings.seats is not None and settings.seats > plan.seats:
+        rule = f"is more than fits: this model, GPU memory and host pool make {plan.seats}"
+        remedy = f"give at most {plan.seats}, or leave it out"
+        found.problems.append(Problem("--seats", str(settings.seats), rule, remedy))
+    found.end()
+    assert plan is not None  # noqa: S101 - nothing was found, so it was made
+    return plan
+
+
+def _planned(settings: ServeConfig) -> Plan:
+    try:
+        return _core.plan(_plan_arguments(settings), model_or_problems(settings.model))
+    except InvalidInput as failure:
+        raise _as_flags(failure, settings) from None
 
 
 def _pool_not_used(settings: ServeConfig, plan: Plan) -> list[str]:
@@ -300,6 +334,8 @@ def _as_flags(failure: InvalidInput, settings: ServeConfig, made_bytes: int | No
 
     def flag(field: str) -> str:
         named = "max_requests" if field == "request_slots" else field  # the flag's name, and the pool's
+        if any(named.startswith(f"{part.tenant}.") for part in settings.tenants):
+            return f"--tenants.{named}"
         # What is no setting (the journal file) has a name of two words.
         return named if named.startswith("--") or " " in named else f"--{named.replace('_', '-')}"
 

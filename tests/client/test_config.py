@@ -21,6 +21,17 @@ def test_a_flag_beats_a_variable_beats_the_file_beats_the_default(tmp_path: Path
     assert (chosen.model, chosen.kv_dtype, chosen.http) == ("glm-5.2", "fp8_e4m3", "127.0.0.1:7412")
 
 
+@pytest.mark.parametrize("seconds", ["-1", "0", "3601", "x"])
+def test_a_reclaim_window_has_one_rule(seconds: str) -> None:
+    with pytest.raises(InvalidInput, match=r"must be a whole number of seconds, 1 to 3600"):
+        config.load({"reclaim_window": seconds}, {})
+
+
+def test_a_socket_that_would_break_the_ready_line_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="printable"):
+        config.load({"socket": "a\nready: b"}, {})
+
+
 def test_the_host_pool_is_1_gib_unless_a_ratio_is_given() -> None:
     assert config.load({}, {}).host_pool_bytes == 1 << 30
     assert config.load({"ratio": "4"}, {}).host_pool_bytes is None

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hisparse_svc import Client, HiSparseError, InvalidInput, LeaseState
+from hisparse_svc import Client, HiSparseError, InvalidInput, LeaseState, NotThisEngine
 from hisparse_svc.engine import AttachFailed, HostPool
 
 from tests.serve.conftest import Served, environment, start
@@ -211,6 +211,22 @@ def test_an_embedded_pool_serves_its_block() -> None:
         pool.write_row(0, page=0, row=0, data=bytes([1]) * ROW)
         node = pool.node
     assert node.wait(0)
+
+
+def test_an_index_before_the_first_is_an_index_error_as_one_behind_the_last() -> None:
+    with HostPool.embedded(host_pool="256MiB") as pool:
+        for page in (-1, pool.pages):
+            with pytest.raises(IndexError):
+                pool.write_row(0, page=page, row=0, data=bytes(656))
+            with pytest.raises(IndexError):
+                pool.read_row(0, page=page, row=0)
+        for ask in (pool.layer, pool.keys, pool.group):
+            with pytest.raises(IndexError, match="count from 0"):
+                ask(-1)
+        with pytest.raises(InvalidInput, match="token"):
+            pool.reclaim(b"four")
+        with pytest.raises(NotThisEngine, match="has ended here"):
+            pool.reclaim(bytes(len(pool.token)))
 
 
 def test_bad_arguments_are_named_together() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hisparse_svc import Client, InvalidInput, NeverFits, OtherTenant, QuotaExceeded, StaleEpoch, Unreachable
 
-from tests.conftest import run
+from tests.conftest import Run, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,3 +148,28 @@ def test_a_flag_of_serve_given_twice_adds_up_or_is_refused_but_hides_nothing(
     address = next(address for address in client.server_info().addresses if address.startswith("127."))
     with Client(address) as over_tcp:
         assert over_tcp.get_capacity().epoch
+
+
+def fields(done: Run) -> list[str]:
+    """What each error names, and that each is said once."""
+    assert done.code == 2, done
+    return [error.split(" is ")[0] for error in done.errors]
+
+
+def test_all_that_is_wrong_with_one_serve_comes_together() -> None:
+    wrong = ("--host-pool", "64MiB", "--seats", "x", "--tls-key", "k", "--reclaim-window", "0", "--tenants", ";")
+    told = fields(run("serve", *wrong))
+    assert set(told) == {"--host-pool", "--seats", "--tls-cert", "--tls-client-ca", "--reclaim-window", "--tenants"}
+    told = fields(run("serve", "--backing", "none", "--mlock", "--seats", "100"))
+    assert told == ["--mlock", "--seats"]
+    assert "--host-pool" not in fields(run("serve", "--kv-bytes", "q", "--host-pool", "64MiB"))  # it depends on it
+
+
+def test_all_that_is_wrong_with_one_admit_comes_together() -> None:
+    wrong = ("--prompt-tokens", "-5", "--max-new-tokens", "9" * 30, "--ttl", "-1", "--wait", "nan", "--target", "foo")
+    told = fields(run("admit", *wrong, "--prefix-hash", "zz", "--prefix-hash", "yy", "--timeout", "x"))
+    assert told == [
+        *("--prefix-hash", "--prefix-hash", "--ttl", "--wait"),
+        *("prompt_tokens", "max_new_tokens", "--timeout", "target"),
+    ]
+    assert fields(run("capacity", "--length", "0", "--length", "-1")) == ["--length", "--length"]

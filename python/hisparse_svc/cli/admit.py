@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hisparse_svc.cli import options, output, remote
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.errors import Gathered, Problem
 
 
 @click.command("admit")
@@ -43,17 +43,20 @@ def command(
     """
     from hisparse_svc.rpc import calls, values  # noqa: PLC0415 - as in `remote`
 
+    found = Gathered()
     if not {"prompt_tokens", "pages"} & options.given(counts).keys():
         problem = Problem("--prompt-tokens", "missing", "says how long the request is", "give it, or --pages")
-        raise InvalidInput([problem])
-    request = values.Request(
-        prefix_hashes=[remote.digest(text) for text in prefix_hash],
-        ttl_s=None if ttl is None else remote.seconds("--ttl", ttl, 0.0, zero=False),
-        **options.given(counts),
-    )
-    wait_s = remote.seconds("--wait", wait, 0.0)
-    call = calls.admit(request, wait_s=wait_s, validate_only=validate_only, epoch=epoch or 0)
-    with remote.connect(target, timeout) as client:
+        found.problems.append(problem)
+    hashes = [found.read(remote.digest, text) or b"" for text in prefix_hash]
+    ttl_s = None if ttl is None else found.read(remote.seconds, "--ttl", ttl, 0.0, zero=False)
+    wait_s = found.read(remote.seconds, "--wait", wait, 0.0) or 0.0
+    request = values.Request(prefix_hashes=hashes, ttl_s=ttl_s, **options.given(counts))
+    call = found.read(calls.admit, request, wait_s=wait_s, validate_only=validate_only, epoch=epoch or 0)
+    client = found.read(remote.connect, target, timeout)
+    found.end()
+    assert call is not None  # noqa: S101 - nothing was found, so both were read
+    assert client is not None  # noqa: S101 - as above
+    with client:
         answer = client.send(call)
     if as_json:
         remote.emit(answer)

@@ -9,6 +9,7 @@ import click
 
 from hisparse_svc import _core
 from hisparse_svc.cli import options, remote
+from hisparse_svc.errors import Gathered
 
 LENGTH = "Say how many more requests of N tokens fit now, and what stops the next; may be repeated.  [plan's contexts]"
 
@@ -21,10 +22,15 @@ def command(length: tuple[Any, ...], target: str | None, timeout: str | None, as
     """Say what a node has now: every pool, the largest grant, and what fits."""
     from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
 
-    asked = [each for each in length if remote.whole("--length", each)]
+    found = Gathered()
+    asked = [each for each in length if found.read(remote.whole, "--length", each)]
     usual = [] if asked or as_json else _core.tables()["calculator"]["contexts"]
-    call = calls.get_capacity([*asked, *usual])
-    with remote.connect(target, timeout) as client:
+    call = found.read(calls.get_capacity, [*asked, *usual])
+    client = found.read(remote.connect, target, timeout)
+    found.end()
+    assert call is not None  # noqa: S101 - nothing was found, so both were read
+    assert client is not None  # noqa: S101 - as above
+    with client:
         answer = client.send(call)
     if as_json:
         remote.emit(answer)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hisparse_svc.cli import options, output
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.errors import Gathered, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,10 +68,15 @@ def connect(target: str | None, timeout: str | None) -> Client:
     from hisparse_svc.client import Client  # noqa: PLC0415 - grpc takes longer to import than other commands to run
     from hisparse_svc.rpc import calls, tls  # noqa: PLC0415 - as above
 
-    config.check_environment()
+    found = Gathered()
+    found.read(config.check_environment)
     given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
-    certificates = tls.of_flags(*click.get_current_context().meta[CERTIFICATES])
-    return Client(target, timeout_s=calls.timeout(given, "--timeout"), tls=certificates)
+    timeout_s = found.read(calls.timeout, given, "--timeout") or calls.TIMEOUT_S
+    certificates = found.read(tls.of_flags, *click.get_current_context().meta[CERTIFICATES])
+    client = found.read(Client, target, timeout_s=timeout_s, tls=certificates)
+    found.end()
+    assert client is not None  # noqa: S101 - nothing was found, so it was made
+    return client
 
 
 def emit(message: Message) -> None:

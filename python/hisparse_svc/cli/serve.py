@@ -10,7 +10,7 @@ import click
 
 from hisparse_svc import _core, config
 from hisparse_svc.cli import options, output
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,22 +44,25 @@ def command(file: tuple[str, ...], as_json: bool, **given: Any) -> None:
     beats a variable, a variable beats the file, and an unknown name is an error. With --json the ready line is one
     JSON document. The pool's memory is made first: probes are answered meanwhile, and the ready line comes after it.
     """
-    from hisparse_svc.node import Node  # noqa: PLC0415 - as `output.console`
+    from hisparse_svc import node  # noqa: PLC0415 - as `output.console`
 
+    flags = {name: typed(value) for name, value in given.items()}
+    settings, problems, unread = config.read(flags, file=next(iter(file), None))
     if len(file) > 1:
-        raise InvalidInput([Problem("--config", ", ".join(file), "was given more than once", "keep one of them")])
-    settings = config.load({name: typed(value) for name, value in given.items()}, file=typed(file))
-    with Node.start(settings, handle_signals=True, progress=Progress()) as node:
-        for warning in node.warnings:
+        problems.append(Problem("--config", ", ".join(file), "was given more than once", "keep one of them"))
+    if problems:
+        node.check(settings, problems, unread)
+    with node.Node.start(settings, handle_signals=True, progress=Progress()) as served:
+        for warning in served.warnings:
             click.echo(f"warning: {warning}", err=True)
-        if node.stopping:
+        if served.stopping:
             pass  # told to before its pool was made: it was never ready
         elif as_json:
-            output.emit_json(node.description())
+            output.emit_json(served.description())
         else:
-            click.echo(ready(node))
+            click.echo(ready(served))
         _flush()
-        node.wait()
+        served.wait()
     if not as_json:
         click.echo("stopped")
 

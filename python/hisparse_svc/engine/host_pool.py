@@ -206,6 +206,7 @@ class HostPool:
             IndexError: The pool holds no such layer.
         """
         self.check_attached()
+        _count_from_0(layer=layer)
         return self._attached.layer(layer, indexer=False)
 
     def keys(self, layer: int) -> _core.Layer:
@@ -215,6 +216,7 @@ class HostPool:
             IndexError: The pool holds none of it.
         """
         self.check_attached()
+        _count_from_0(layer=layer)
         return self._attached.layer(layer, indexer=True)
 
     def array(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -248,6 +250,7 @@ class HostPool:
             AttachFailed: The pool is detached.
         """
         self.check_attached()
+        _count_from_0(layer=layer)
         import numpy as np  # noqa: PLC0415 - only where an engine has it
 
         return np.asarray(self._attached.group(layer))
@@ -391,6 +394,7 @@ class HostPool:
             AttachFailed: The pool is detached.
         """
         self.check_attached()
+        _count_from_0(layer=layer, page=page, row=row)
         return self._attached.read_row(layer, page, row)
 
     def write_row(self, layer: int, *, page: int, row: int, data: bytes) -> None:
@@ -403,6 +407,7 @@ class HostPool:
             PermissionError: This rank is a reader.
         """
         self.check_attached()
+        _count_from_0(layer=layer, page=page, row=row)
         self._attached.write_row(layer, page, row, data)
 
     def close(self) -> None:
@@ -431,3 +436,10 @@ class HostPool:
     ) -> None:
         """Close it."""
         self.close()
+
+
+def _count_from_0(**indices: int) -> None:
+    """Refuse what is before the first as what is behind the last: the core holds no negative number."""
+    for name, index in indices.items():
+        if index < 0:
+            raise IndexError(f"{name} {index} is before the first: count from 0")

@@ -204,6 +204,10 @@ class NotAllowed(Refused):
 
     remedy = "have the service's `--access` give this caller what the message names"
 
+    def __init__(self, message: str, **more: Any) -> None:
+        # The service says the remedy itself, after a colon.
+        super().__init__(message if "; " in message else message.replace(": ", "; ", 1), **more)
+
     @property
     def role(self) -> str:
         """The role that is needed, several with ` or ` between them; empty where it is the tenant."""

@@ -68,7 +68,7 @@ def resolve(given: str | None, field: str = "target") -> Target:
     found = HOST_PORT.fullmatch(text)
     if not found or not 0 < int(found[2]) < 1 << 16:
         hint = "write unix:PATH for a socket" if text.startswith(("/", ".")) else "write unix:PATH or HOST:PORT"
-        raise _bad(field, text, "must be unix:PATH or HOST:PORT", hint)
+        raise _bad(field, text, "is neither a socket nor an address", hint)
     return Target(text, None)
 
 

@@ -110,7 +110,7 @@ def resolve(given: Tls | None, target: Target) -> Tls | None:
         return None
     missing = [VARIABLES[name] for name, path in named.items() if not path]
     if missing:
-        rule = "is missing: a client over TLS needs an authority, a certificate and its key"
+        rule = "a client over TLS needs an authority, a certificate and its key"
         raise InvalidInput([Problem(variable, "missing", rule, "set all three") for variable in missing])
     return Tls(**named, names=VARIABLES)
 
@@ -126,5 +126,5 @@ def of_flags(ca: str | None, cert: str | None, key: str | None) -> Tls | None:
         return None
     if ca and cert and key:
         return Tls(ca=ca, cert=cert, key=key, names={name: f"--{name}" for name in VARIABLES})
-    rule = "is missing: a client over TLS needs an authority, a certificate and its key"
+    rule = "a client over TLS needs an authority, a certificate and its key"
     raise InvalidInput([Problem(flag, "missing", rule, "give all three") for flag, path in flags.items() if not path])
