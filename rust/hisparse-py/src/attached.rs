@@ -156,10 +156,21 @@ impl PyAttachedPool {
         }
     }
 
+    /// Say that this process is about to write to the pages of a lease; whether the lease lives. Raises
+    /// `ConnectionError` where the service does not say so in time, `ValueError`.
+    fn fill(&self, py: Python<'_>, lease_id: &str, timeout_s: f64) -> PyResult<bool> {
+        let longest = time_of(timeout_s)?;
+        py.detach(|| self.0.fill(lease_id, longest)).map_err(|error| PyConnectionError::new_err(error.to_string()))
+    }
+
+    /// Say that it writes to them no more.
+    fn filled(&self, lease_id: &str) {
+        self.0.filled(lease_id);
+    }
+
     /// The next thing that the engine must know, as (kind, what it is about); `None` where none comes in time.
     fn next_notice(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Option<(&'static str, String)>> {
-        let longest = Duration::try_from_secs_f64(timeout_s)
-            .map_err(|_| PyValueError::new_err("timeout_s must be a length of time in seconds"))?;
+        let longest = time_of(timeout_s)?;
         Ok(py.detach(|| self.0.next_notice(longest)).map(|notice| match notice {
             Notice::Quarantined { lease_id } => ("quarantined", lease_id),
             Notice::Released { lease_id } => ("released", lease_id),
@@ -172,6 +183,11 @@ impl PyAttachedPool {
     fn close(&self) {
         self.0.end_session();
     }
+}
+
+fn time_of(timeout_s: f64) -> PyResult<Duration> {
+    let read = Duration::try_from_secs_f64(timeout_s);
+    read.map_err(|_| PyValueError::new_err("timeout_s must be a length of time in seconds"))
 }
 
 fn content(indexer: bool) -> Content {

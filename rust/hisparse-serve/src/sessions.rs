@@ -189,6 +189,19 @@ impl Watcher for SessionWatcher {
         }
     }
 
+    fn fills(&self, session: &Session, lease_id: &str) -> bool {
+        let Ok(id) = lease_id.parse() else { return false };
+        let filler = SessionId(session.number);
+        self.0.decide(None, |state, now| state.ledger.fill(id, filler, now)).is_ok_and(|filled| filled.is_ok())
+    }
+
+    fn filled(&self, session: &Session, lease_id: &str) {
+        if let Ok(id) = lease_id.parse() {
+            // A poisoned node hands no page out.
+            let _ = self.0.decide(None, |state, now| state.ledger.filled(id, SessionId(session.number), now));
+        }
+    }
+
     fn closed(&self, session: &Session) {
         self.0.remember(&Note::Closed { session: session.number });
         let lost = SessionId(session.number);
@@ -197,6 +210,9 @@ impl Watcher for SessionWatcher {
         let slice =
             || self.0.decide(None, |state, now| state.ledger.session_lost_in_part(lost, MAX_ENDINGS_PER_CALL, now));
         while writes && slice().is_ok_and(|ended| ended == MAX_ENDINGS_PER_CALL) {}
+        if session.hello.role.may_write() {
+            let _ = self.0.decide(None, |state, now| state.ledger.filler_lost(lost, now));
+        }
         // Only now may a successor come, which gets all of them; then what the dead one committed meanwhile.
         self.0.sessions.closed(session);
         if writes {

@@ -299,6 +299,7 @@ impl Ledger {
             priority: request.priority,
             state: LeaseState::Reserved,
             holder: None,
+            fillers: Vec::new(),
             ttl,
             ends: Some(now.saturating_add(ttl)),
             tokens,

@@ -33,7 +33,8 @@ pub enum CommitBy {
 pub enum Released {
     /// Everything is free again.
     Freed,
-    /// Its engine may still be writing: everything is free when the engine says so, or after the quarantine bound.
+    /// Its engine, or who fills its pages, may still be writing: everything is free when they say that they are done, or
+    /// after the quarantine bound.
     Quarantined,
     /// There was nothing to give back.
     Already,
@@ -227,7 +228,7 @@ impl Ledger {
     }
 
     /// Gives everything back. Never fails for its epoch, nor for a lease that is gone. A lease that an engine holds
-    /// is free at once only when that engine's session releases it.
+    /// is free at once only when that engine's session releases it, and one that others fill only when they are done.
     ///
     /// # Errors
     /// [`Refusal::OtherTenant`] alone.
@@ -265,6 +266,7 @@ impl Ledger {
     }
 
     fn release_slot(&mut self, slot: u32, session: Option<SessionId>, now: Moment) -> Released {
+        let filled = self.filled_by_others(slot, session);
         let record = self.record(slot);
         let released = match (record.holder, record.state) {
             (Some(Holder::Session(holder)), state) if session != Some(holder) => {
@@ -272,6 +274,15 @@ impl Ledger {
                     return Released::Quarantined;
                 }
                 self.quarantine(slot, now);
+                Released::Quarantined
+            }
+            (_, state) if filled => {
+                // The holder has let go; only those who still write keep the pages.
+                self.record_mut(slot).holder = None;
+                match state {
+                    LeaseState::Quarantined => self.note_standing(slot),
+                    _ => self.quarantine(slot, now),
+                }
                 Released::Quarantined
             }
             _ => {
@@ -286,8 +297,21 @@ impl Ledger {
         released
     }
 
+    /// Whether others than the one who releases it still write to its pages.
+    fn filled_by_others(&mut self, slot: u32, session: Option<SessionId>) -> bool {
+        let fillers = &mut self.record_mut(slot).fillers;
+        fillers.retain(|filler| session != Some(*filler));
+        !fillers.is_empty()
+    }
+
     /// The slot of a lease that is this tenant's, of this epoch, and not past its end.
-    fn living(&mut self, id: LeaseId, tenant: Option<&str>, epoch: Epoch, now: Moment) -> Result<u32, Refusal> {
+    pub(super) fn living(
+        &mut self,
+        id: LeaseId,
+        tenant: Option<&str>,
+        epoch: Epoch,
+        now: Moment,
+    ) -> Result<u32, Refusal> {
         let slot = self.find_now(id, tenant, now)?;
         if epoch != self.epoch {
             return Err(Refusal::StaleEpoch { given: epoch, current: self.epoch });

@@ -8,7 +8,7 @@
 //!                                  └── confirmation, or the quarantine bound ───┘
 //! ```
 //! Quarantined pages are nobody's: a transfer may still touch them. Only a word from the holder, or a bound on how
-//! long a transfer can last, makes them free.
+//! long a transfer can last, makes them free. A release of a lease that others still fill quarantines it too.
 
 use std::fmt;
 use std::str::FromStr;

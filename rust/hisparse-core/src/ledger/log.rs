@@ -134,6 +134,7 @@ impl Record {
             priority: kept.priority,
             state: kept.state,
             holder: kept.holder,
+            fillers: Vec::new(),
             ttl: kept.ttl,
             ends: None,
             tokens: kept.tokens,

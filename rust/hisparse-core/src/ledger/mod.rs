@@ -15,6 +15,7 @@ mod changes;
 mod core;
 mod deadlines;
 mod endings;
+mod filling;
 mod lease;
 mod log;
 mod of_plan;

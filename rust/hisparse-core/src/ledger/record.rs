@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lease::{Epoch, Holder, Lease, LeaseId, LeaseState};
+use super::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
 use super::pools::{Amounts, Pool};
 use crate::env::Moment;
 use crate::pages::{Extents, PagePool, TenantIndex};
@@ -19,6 +19,8 @@ pub(crate) struct Record {
     pub(super) priority: i32,
     pub(super) state: LeaseState,
     pub(super) holder: Option<Holder>,
+    /// Sessions that write to its pages beside the holder.
+    pub(super) fillers: Vec<SessionId>,
     /// Life without a word from the holder; that of the current state.
     pub(super) ttl: Duration,
     pub(super) ends: Option<Moment>,

@@ -9,7 +9,7 @@
 //! What is mapped stays mapped all the while, and decoding goes on. A thread of its own waits for the service's word;
 //! it holds no lock while it waits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::MAX_DESCRIPTORS;
 pub use super::channel::ChannelError;
 use super::channel::{Channel, end};
-use super::frame::{Frame, Hello, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome};
+use super::frame::{Filled, Filling, Frame, Hello, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome};
 use crate::map::{Access, Mapping};
 use crate::memfd::Identity;
 use crate::rows::PoolMemory;
@@ -73,6 +73,9 @@ pub enum AttachError {
         /// The kernel's answer.
         source: Errno,
     },
+    /// The service did not say whether a lease may be filled.
+    #[error("the service did not answer whether lease {0} may be filled; try again once it is back")]
+    Unanswered(String),
     /// No thread can be started.
     #[error("cannot start a thread: {0}; raise the limit of processes")]
     Thread(#[from] std::io::Error),
@@ -121,6 +124,8 @@ struct Book {
     /// Says to every later service that the pool is in use.
     lock: Option<OwnedFd>,
     notices: VecDeque<Notice>,
+    /// Leases that this process fills, and what the service said of each; `None` until it has answered.
+    fills: BTreeMap<String, Option<bool>>,
     /// Whether the engine is done with it.
     leaving: bool,
 }
@@ -150,6 +155,7 @@ impl AttachedPool {
             channel: Some(Arc::clone(&channel)),
             lock,
             notices: VecDeque::new(),
+            fills: BTreeMap::new(),
             leaving: false,
         };
         let session = Arc::new(SessionEnd {
@@ -198,6 +204,21 @@ impl AttachedPool {
     /// Where the session stands now.
     pub fn standing(&self) -> Standing {
         self.session.book(|book| book.standing)
+    }
+
+    /// Says that this process is about to write to the pages of a lease: until it says [`AttachedPool::filled`], or its
+    /// session ends, they become nobody else's before the quarantine bound. A notice says when the lease has ended, and
+    /// writing must stop. Returns whether the lease lives.
+    ///
+    /// # Errors
+    /// [`AttachError::Unanswered`] where the service is gone, or does not answer in time: nothing may be written.
+    pub fn fill(&self, lease_id: &str, longest: Duration) -> Result<bool, AttachError> {
+        self.session.fill(lease_id, longest)
+    }
+
+    /// Says that this process writes to the pages of that lease no more.
+    pub fn filled(&self, lease_id: &str) {
+        self.session.filled(lease_id);
     }
 
     /// The next thing that the engine must know, waiting for one at most so long.
@@ -264,12 +285,65 @@ impl SessionEnd {
         self.news.notify_all();
     }
 
+    fn fill(&self, lease_id: &str, longest: Duration) -> Result<bool, AttachError> {
+        let frame = Frame::Fill(Filled { lease_id: lease_id.to_owned() });
+        let unanswered = || AttachError::Unanswered(lease_id.to_owned());
+        // The lock is held from before the answer can come until it is waited for.
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = book.channel.clone().filter(|_| book.standing == Standing::Open).ok_or_else(unanswered)?;
+        book.fills.insert(lease_id.to_owned(), None);
+        let sent = Channel::send_at_once(channel.as_fd(), &frame);
+        let waits = |book: &mut Book| book.fills.get(lease_id) == Some(&None) && book.standing != Standing::Ended;
+        let longest = if sent.is_ok() { longest } else { Duration::ZERO };
+        let waited = self.news.wait_timeout_while(book, longest, waits);
+        book = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match book.fills.get(lease_id) {
+            Some(Some(true)) => Ok(true),
+            Some(Some(false)) => {
+                book.fills.remove(lease_id);
+                Ok(false)
+            }
+            _ => {
+                drop(book);
+                // The service may have heard it all the same.
+                self.filled(lease_id);
+                Err(unanswered())
+            }
+        }
+    }
+
+    fn filled(&self, lease_id: &str) {
+        let frame = Frame::Filled(Filled { lease_id: lease_id.to_owned() });
+        self.book(|book| {
+            book.fills.remove(lease_id);
+            if let Some(channel) = &book.channel
+                && Channel::send_at_once(channel.as_fd(), &frame).is_err()
+            {
+                // Unsaid, it would keep the pages from everyone: the end of the connection says it too.
+                end(channel.as_fd());
+            }
+        });
+    }
+
+    fn answered(&self, answer: &Filling) {
+        self.book(|book| {
+            if let Some(fill) = book.fills.get_mut(&answer.lease_id) {
+                *fill = Some(answer.granted);
+            }
+        });
+        self.news.notify_all();
+    }
+
     /// Hears what the service says, and looks for it when it is gone, until the engine leaves.
     fn listen(&self, mut channel: Arc<Channel>) {
         loop {
             if channel.set_patience(None).is_ok() {
-                while let Ok((Frame::Notice(notice), _)) = channel.receive(0) {
-                    self.tell(notice);
+                loop {
+                    match channel.receive(0) {
+                        Ok((Frame::Notice(notice), _)) => self.tell(notice),
+                        Ok((Frame::Filling(answer), _)) => self.answered(&answer),
+                        _ => break,
+                    }
                 }
             }
             // Anything else is as good as no service.
@@ -316,6 +390,12 @@ impl SessionEnd {
                     let leaving = self.book(|book| {
                         (book.standing, book.channel) = (Standing::Open, Some(Arc::clone(&channel)));
                         book.lock = lock.or(book.lock.take());
+                        // A service that was restarted does not know what is being filled.
+                        for lease_id in book.fills.keys() {
+                            let frame = Frame::Fill(Filled { lease_id: lease_id.clone() });
+                            // One that is gone again is looked for again.
+                            let _gone = Channel::send_at_once(channel.as_fd(), &frame);
+                        }
                         book.leaving
                     });
                     if leaving {

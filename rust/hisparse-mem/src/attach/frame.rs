@@ -101,7 +101,8 @@ pub struct Resume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "notice", deny_unknown_fields)]
 pub enum Notice {
-    /// A lease is no longer the engine's: it stops writing to its pages now, and says so by releasing it.
+    /// A lease is no longer the engine's: it stops writing to its pages now, and says so by releasing it; who fills it
+    /// stops too, and says that it is filled.
     Quarantined {
         /// Which.
         lease_id: String,
@@ -215,6 +216,30 @@ pub enum Frame {
     Lock,
     /// Service: something an engine must know.
     Notice(Notice),
+    /// Engine: I am about to write to the pages of this lease.
+    Fill(Filled),
+    /// Service: whether you may; if not, the lease has ended.
+    Filling(Filling),
+    /// Engine: I have written to them, and do so no more.
+    Filled(Filled),
+}
+
+/// Which lease is filled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filled {
+    /// Its id.
+    pub lease_id: String,
+}
+
+/// Whether a lease may be filled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filling {
+    /// Its id.
+    pub lease_id: String,
+    /// Whether it lives, and is kept from everyone else until it is said to be filled.
+    pub granted: bool,
 }
 
 /// Bytes that are no message.
@@ -252,6 +277,9 @@ impl Frame {
             Self::HandBack => (8, Vec::new()),
             Self::Lock => (9, Vec::new()),
             Self::Notice(notice) => (10, text(serde_json::to_vec(notice))?),
+            Self::Fill(lease) => (11, text(serde_json::to_vec(lease))?),
+            Self::Filling(answer) => (12, text(serde_json::to_vec(answer))?),
+            Self::Filled(lease) => (13, text(serde_json::to_vec(lease))?),
         };
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
         bytes.extend_from_slice(MAGIC);
@@ -281,6 +309,9 @@ impl Frame {
             8 => Ok(Self::HandBack),
             9 => Ok(Self::Lock),
             10 => parse(body).map(Self::Notice),
+            11 => parse(body).map(Self::Fill),
+            12 => parse(body).map(Self::Filling),
+            13 => parse(body).map(Self::Filled),
             other => Err(FrameError::Kind(*other)),
         }
     }
@@ -321,6 +352,9 @@ mod tests {
             Frame::HandBack,
             Frame::Lock,
             Frame::Notice(Notice::Quarantined { lease_id: "7".into() }),
+            Frame::Fill(Filled { lease_id: "7".into() }),
+            Frame::Filling(Filling { lease_id: "7".into(), granted: true }),
+            Frame::Filled(Filled { lease_id: "7".into() }),
             Frame::Hello(Hello { resume: Some(Resume { session: 3, token: Token([1; 16]) }), ..hello() }),
         ] {
             assert_eq!(Frame::decode(&frame.encode().unwrap()), Ok(frame));

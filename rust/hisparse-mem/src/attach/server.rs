@@ -27,7 +27,9 @@ use rustix::net::{
 
 use super::MAX_DESCRIPTORS;
 use super::channel::{Channel, ChannelError, end};
-use super::frame::{Frame, Hello, LAYOUT_PIECE_BYTES, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome};
+use super::frame::{
+    Filled, Filling, Frame, Hello, LAYOUT_PIECE_BYTES, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome,
+};
 use crate::pool::{AdoptError, HostPool, KeptSegment};
 use crate::rows::PoolMemory;
 use crate::segment::{Segment, SegmentError};
@@ -65,6 +67,12 @@ pub trait Watcher: Send + Sync + 'static {
     fn opened(&self, session: &Session);
     /// It is gone, however it ended: what it was doing is over.
     fn closed(&self, session: &Session);
+    /// A process is about to write to the pages of this lease; whether it may.
+    fn fills(&self, _session: &Session, _lease_id: &str) -> bool {
+        false
+    }
+    /// It writes to them no more.
+    fn filled(&self, _session: &Session, _lease_id: &str) {}
     /// Whether a process may go on with a session from before a restart: it is one of ours, not attached, and this is
     /// its secret.
     fn knows(&self, _hello: &Hello, _resume: &Resume) -> bool {
@@ -379,8 +387,7 @@ fn serve(shared: &Shared, number: u64, channel: &Channel) {
             connection.open = true;
         }
     });
-    // Nothing more is expected: whatever comes, the session is over.
-    let _over = channel.set_patience(None).map_err(ChannelError::from).and_then(|()| channel.receive(0));
+    hear(shared, &session, channel);
     // Told first: a successor that is let in finds its predecessor's end in the books.
     shared.watcher.closed(&session);
     shared.book(|book| {
@@ -388,6 +395,25 @@ fn serve(shared: &Shared, number: u64, channel: &Channel) {
             (connection.hello, connection.open) = (None, false);
         }
     });
+}
+
+/// Hears which leases the process fills, until the session is over: whatever else comes ends it.
+fn hear(shared: &Shared, session: &Session, channel: &Channel) {
+    if channel.set_patience(None).is_err() {
+        return;
+    }
+    loop {
+        match channel.receive(0) {
+            Ok((Frame::Fill(Filled { lease_id }), _)) if session.hello.role.may_write() => {
+                let granted = shared.watcher.fills(session, &lease_id);
+                if Channel::send_at_once(channel.as_fd(), &Frame::Filling(Filling { lease_id, granted })).is_err() {
+                    return;
+                }
+            }
+            Ok((Frame::Filled(Filled { lease_id }), _)) => shared.watcher.filled(session, &lease_id),
+            _ => return,
+        }
+    }
 }
 
 /// Why a greeting came to nothing.

@@ -10,7 +10,7 @@ use hisparse_core::model::{Layer, preset};
 use hisparse_core::platform::{KvDtype, LayerGroups};
 use hisparse_core::units::Bytes;
 use hisparse_mem::attach::client::AttachedPool;
-use hisparse_mem::attach::frame::Role;
+use hisparse_mem::attach::frame::{Notice, Role};
 use hisparse_mem::rows::PoolMemory;
 use hisparse_serve::proto::engine_service_client::EngineServiceClient;
 use hisparse_serve::proto::{
@@ -236,4 +236,32 @@ fn an_end_gives_everything_back() {
     assert!(attach.exists());
     drop(served.running);
     assert!(!attach.exists() && !served.home.path().join("h.sock").exists());
+}
+
+#[tokio::test]
+async fn a_lease_released_while_an_importer_fills_it_is_nobody_elses_until_the_importer_is_done() {
+    let served = serve(20);
+    let writer = attach(&served, Role::Writer);
+    let mut client = served.admission().await;
+    for ends_by_death in [false, true] {
+        let importer = attach(&served, Role::Importer);
+        let lease = admit(&mut client, ask("r", 640, 0)).await.unwrap();
+        let patience = Duration::from_secs(5);
+        assert!(importer.fill(&lease.id, patience).unwrap());
+        let released = client.release(release_of(&lease)).await.unwrap().into_inner();
+        assert!(released.quarantined, "{released:?}");
+        let told = Some(Notice::Quarantined { lease_id: lease.id.clone() });
+        assert_eq!(importer.next_notice(patience), told);
+        assert_eq!(writer.next_notice(patience), told);
+        assert_eq!(free(&served.capacity().await, "host_pages"), 10, "by death: {ends_by_death}");
+        assert!(!importer.fill(&lease.id, patience).unwrap(), "nothing more may be written");
+        if ends_by_death {
+            drop(importer);
+        } else {
+            importer.filled(&lease.id);
+            served.free_becomes("host_pages", 20).await;
+            drop(importer);
+        }
+        served.free_becomes("host_pages", 20).await;
+    }
 }
