@@ -222,6 +222,11 @@ def test_seats_refuse_requests_that_do_not_fit(cache: HotCache) -> None:
     assert _fields(lambda: cache.take_seat(0, list(range(9)), 10)) == ["pages"]
 
 
+def test_advancing_what_is_no_seat_changes_nothing(cache: HotCache) -> None:
+    cache.advance(torch.tensor([1, -1, 2, 2**31 - 1, -7], dtype=torch.int32, device=cache.device), 3)
+    assert cache.state.lengths.tolist() == [0, 3]
+
+
 def test_row_formats_refuse_what_kernels_cannot_move() -> None:
     assert _fields(lambda: RowFormat("odd", 660, 32)) == ["row_bytes", "align_bytes"]
     assert MLA_FP8.aligned(64).stride_bytes == 704

@@ -142,6 +142,12 @@ def test_what_is_said_of_a_wrong_call_points_at_it() -> None:
     assert told(q=case.q.to("meta")) == "q.device is meta: must be cpu, where the rows are; move it there"
 
 
+def test_what_is_no_tensor_is_refused() -> None:
+    case = make("fp8", 8)
+    wrong = case.arguments() | {"q": None, "counts": [1], "scale": "x"}
+    assert _fields(lambda: sparse_mla_decode(**wrong)) == ["q", "counts", "scale"]  # type: ignore[arg-type]
+
+
 def test_parts_of_half_precision_are_refused() -> None:
     parts = [(torch.zeros(1, 1, 2, 512).half(), torch.zeros(1, 1, 2))]
     assert _fields(lambda: merge_lse(parts)) == ["parts[0].out.dtype"]

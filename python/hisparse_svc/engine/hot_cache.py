@@ -130,9 +130,12 @@ class HotCache:
         if not 0 <= length <= longest:
             rule = f"must be 0 to {longest}"
             problems.append(Problem("length", str(length), rule, "make the cache for longer requests"))
-        if len(pages) > self.geometry.map_pages or length > len(pages) * PAGE_ROWS:
-            rule = f"must hold {length} tokens and be at most {self.geometry.map_pages}"
-            problems.append(Problem("pages", f"{len(pages)} pages", rule, "give the pages of the lease"))
+        if len(pages) > self.geometry.map_pages:
+            rule = f"must be at most {self.geometry.map_pages}, those of {self.geometry.context_tokens} tokens"
+            problems.append(Problem("pages", f"{len(pages)} pages", rule, "make the cache for longer requests"))
+        if length > len(pages) * PAGE_ROWS:
+            rule = f"must hold {length} tokens, at {PAGE_ROWS} a page"
+            problems.append(Problem("pages", f"{len(pages)} pages", rule, "give the pages of all of them"))
         if any(page < 0 for page in pages):
             problems.append(Problem("pages", str(min(pages)), "must not be negative", "give the pages of the lease"))
         if problems:
@@ -169,8 +172,9 @@ class HotCache:
         """Add tokens to the requests of a step, before their rows are appended; negative takes refused drafts back.
 
         Args:
-            seats: Seats, `i32 [batch]`; -1 is skipped.
+            seats: Seats, `i32 [batch]`; -1, and what is no seat, is skipped.
             tokens: How many, for all or for each.
         """
-        added = torch.where(seats >= 0, tokens, 0).to(torch.int64)
-        self.state.lengths.index_add_(0, seats.clamp_min(0).long(), added)
+        last = self.geometry.seats - 1
+        added = torch.where((seats >= 0) & (seats <= last), tokens, 0).to(torch.int64)
+        self.state.lengths.index_add_(0, seats.clamp(0, last).long(), added)

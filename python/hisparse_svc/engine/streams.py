@@ -38,7 +38,7 @@ def partition_stream(sms: int = _CLUSTER_SMS, device: int = 0) -> Any:
         raise InvalidInput([Problem("sms", str(sms), f"must be a multiple of {_CLUSTER_SMS}", f"use {_CLUSTER_SMS}")])
     import torch  # noqa: PLC0415 - the two below are looked for, not relied on
 
-    demand_cuda("there is none to partition: leave out the side stream")
+    demand_cuda("leave out the side stream")
     try:
         from torch.cuda.green_contexts import GreenContext  # noqa: PLC0415 - in beta, and not in every torch
 

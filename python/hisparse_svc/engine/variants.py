@@ -137,11 +137,11 @@ class Variants:
             InvalidInput: There is none.
             DeviceUnavailable: They are GPU work, and there is no GPU.
         """
+        self.choice = Choice(tuple(replays))
         if on_gpu:
             from hisparse_svc.kernels import demand_cuda  # noqa: PLC0415 - choosing needs no torch
 
             demand_cuda("pass on_gpu=False, which times the host's clock")
-        self.choice = Choice(tuple(replays))
         self._replays = dict(replays)
         self._on_gpu = on_gpu
         self._pending: deque[tuple[Hashable, str, Any, Any]] = deque()

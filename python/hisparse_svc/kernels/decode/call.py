@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -94,6 +95,13 @@ def make_call(
     Raises:
         InvalidInput: With everything wrong about them.
     """
+    with Checks(torch.device("cpu")) as check:
+        given = {"q": q, "rows": rows, "picks": picks, "sink": sink, "counts": counts, "out": out, "lse": lse}
+        for name, tensor in given.items():
+            if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in {"q", "rows", "picks"}):
+                check.refuse(name, type(tensor).__name__, "must be a tensor", _CALLER)
+        if not isinstance(scale, Real):
+            check.refuse("scale", type(scale).__name__, "must be a number", "MLA uses 1 / sqrt(192)")
     with Checks(rows.device) as check:  # the rows stay where they are: what is elsewhere is to be moved there
         _check_query(check, q)
         _check_rows(check, rows)
