@@ -132,7 +132,7 @@ class Node:
                 reclaim_window_s=float(settings.reclaim_window_s),
             )
         except InvalidInput as failure:
-            raise _as_flags(failure, settings, plan.host_bytes) from None
+            raise _as_flags(failure, settings, plan) from None
         node = cls(settings, plan, service, scratch)
         try:
             node._make_pool(progress)
@@ -148,7 +148,7 @@ class Node:
                     progress(*seen)
         except InvalidInput as failure:
             if not self._service.stopping:  # told to stop meanwhile: that is no failure
-                raise _as_flags(failure, self.config, self.plan.host_bytes) from None
+                raise _as_flags(failure, self.config, self.plan) from None
 
     @property
     def addresses(self) -> list[str]:
@@ -306,11 +306,11 @@ def _shown_size(size_bytes: int) -> str:
     return shown if whole else f"{size_bytes} bytes"
 
 
-def _of_host_pool(problem: Problem, settings: ServeConfig, made_bytes: int | None) -> Problem:
+def _of_host_pool(problem: Problem, settings: ServeConfig, plan: Plan | None) -> Problem:
     """Name the host pool's size as it was asked for: what is refused may be a part of it, or what auto chose."""
     asked, refused = settings.host_pool_bytes, problem.value
-    if made_bytes is not None:
-        refused = _core.show_size(made_bytes)
+    if plan is not None:
+        refused = _core.show_size(plan.host_bytes)
     elif refused.isdecimal():
         refused = _core.show_size(int(refused))
     if asked == "auto":
@@ -319,17 +319,17 @@ def _of_host_pool(problem: Problem, settings: ServeConfig, made_bytes: int | Non
     if not isinstance(asked, int):
         return problem
     shown = _shown_size(asked)
-    part = made_bytes is not None and _core.show_size(asked) != refused
+    part = plan is not None and _pool_not_used(settings, plan)
     return replace(problem, value=f"{shown}, of which {refused} can be used" if part else shown)
 
 
-def _as_flags(failure: InvalidInput, settings: ServeConfig, made_bytes: int | None = None) -> InvalidInput:
+def _as_flags(failure: InvalidInput, settings: ServeConfig, plan: Plan | None = None) -> InvalidInput:
     """Name settings as flags, since the service knows most by their bare names, and the pool's size as it was given.
 
     Args:
         failure: What the core or the service says.
         settings: What it was given.
-        made_bytes: Size of the pool that was planned; `None` where the plan failed.
+        plan: What was planned; `None` where that failed.
     """
 
     def flag(field: str) -> str:
@@ -341,10 +341,7 @@ def _as_flags(failure: InvalidInput, settings: ServeConfig, made_bytes: int | No
 
     problems = [replace(problem, field=flag(problem.field)) for problem in failure.problems]
     return InvalidInput(
-        [
-            _of_host_pool(problem, settings, made_bytes) if problem.field == "--host-pool" else problem
-            for problem in problems
-        ]
+        [_of_host_pool(problem, settings, plan) if problem.field == "--host-pool" else problem for problem in problems]
     )
 
 
