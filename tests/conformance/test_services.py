@@ -85,6 +85,13 @@ def test_a_node_whose_tenants_have_quotas_conforms(serve: Callable[..., Served])
     assert report.counts()["passed"] >= FEWEST_CASES
 
 
+@pytest.mark.parametrize("tenants", ["team-a: seats=1..2", "*: host_pages=..20; team-a: seats=1..2"])
+def test_a_small_node_that_keeps_room_for_a_tenant_conforms(serve: Callable[..., Served], tenants: str) -> None:
+    served = serve("--tenants", tenants)
+    report = conformance.run(served.target, destructive=True)
+    assert report.failures() == {}
+
+
 def test_a_node_under_load_is_never_called_faulty(serve: Callable[..., Served]) -> None:
     served = serve("--host-pool", "16GiB", "--kv-bytes", "20GiB")
     over = threading.Event()

@@ -52,6 +52,16 @@ def test_a_lease_goes_from_admit_over_leases_to_release(node: Served) -> None:
     assert node.cli("leases").out == "no live leases\n"
 
 
+def test_capacity_of_a_tenant_says_what_it_may_hold(serve: Callable[..., Served]) -> None:
+    served = serve("--tenants", "search: seats=1..2")
+    document = served.cli("capacity", "--tenant", "search", "--json").document
+    seats = next(quota for quota in document["quotas"] if quota["pool"] == "seats")
+    assert (seats["floor"], seats["ceiling"], seats["used"]) == (1, 2, 0)
+    told = served.cli("capacity", "--tenant", "search").out
+    assert "kept for it" in told
+    assert "kept for it" not in served.cli("capacity").out
+
+
 def test_people_see_the_lease_and_the_pools(node: Served) -> None:
     told = node.cli("admit", "--prompt-tokens", "4096")
     assert told.out.startswith("granted lease ")

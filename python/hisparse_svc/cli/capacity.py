@@ -13,19 +13,24 @@ from hisparse_svc.errors import Gathered
 
 LENGTH = "Say how many more requests of N tokens fit now, and what stops the next; may be repeated.  [plan's contexts]"
 
+TENANT = "Say what this tenant would get, and what it may hold.  [one without settings that holds nothing]"
+
 
 @click.command("capacity")
 @options.flag("--length", "N", LENGTH, many=True)
+@options.flag("--tenant", "T", TENANT)
 @remote.target
 @options.common
-def command(length: tuple[Any, ...], target: str | None, timeout: str | None, as_json: bool) -> None:
+def command(
+    *, length: tuple[Any, ...], tenant: str | None, target: str | None, timeout: str | None, as_json: bool
+) -> None:
     """Say what a node has now: every pool, the largest grant, and what fits."""
     from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
 
     found = Gathered()
     asked = [each for each in length if found.read(remote.whole, "--length", each)]
     usual = [] if asked or as_json else _core.tables()["calculator"]["contexts"]
-    call = found.read(calls.get_capacity, [*asked, *usual])
+    call = found.read(calls.get_capacity, [*asked, *usual], tenant or "")
     client = found.read(remote.connect, target, timeout)
     found.end()
     assert call is not None  # noqa: S101 - nothing was found, so both were read

@@ -36,7 +36,14 @@ def command(
         answer = client.send(call)
     if as_json:
         remote.emit(answer)
-    elif call.read(answer).already_released:
+        return
+    released = call.read(answer)
+    if released.already_released:
         output.console().print("nothing to give back: it is unknown, or was released before")
+    elif released.quarantined:
+        output.console().print(
+            "[yellow]quarantined[/yellow]: its pages may still be written to; they are free when its engine says so, "
+            "or after the quarantine bound (120 s)"
+        )
     else:
         output.console().print("[bold green]released[/bold green]")

@@ -110,6 +110,13 @@ def show_capacity(seen: Capacity) -> None:
     screen.print(pools(seen))
     grant, longest = output.count(seen.largest_grant_tokens), output.count(seen.max_request_tokens)
     screen.print(f"\nlargest grant now: [bold]{grant}[/bold] tokens; longest request ever: {longest} tokens")
+    if seen.quotas:
+        drawn = output.table("tenant's part of", "in use", "kept for it", "at most", left=["tenant's part of"])
+        for quota in seen.quotas:
+            most = "-" if quota.ceiling is None else f"{quota.ceiling:,}"
+            drawn.add_row(output.shown(quota.pool), f"{quota.used:,}", f"{quota.floor:,}", most)
+        screen.print()
+        screen.print(drawn)
     if seen.fits:
         drawn = output.table("length", "fit now", "limited by", left=["limited by"])
         for fit in seen.fits:

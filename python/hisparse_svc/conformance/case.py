@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NEEDS = {
     "idle": "the node must be this suite's alone: others hold something here, so exact counts mean nothing",
+    "unbounded": "quotas bound the suite's tenant below the node's longest request: it cannot fill the node",
     "destructive": "it disturbs every caller of the node: allow it with --destructive",
     "admin": "this caller has not the role of an operator",
     "limits": "the service did not say its limits",

@@ -77,7 +77,9 @@ class Server:
             "engine": lambda: engine,
             "no engine": lambda: not engine,
             "idle": self._idle,
+            "unbounded": self._unbounded,
         }
+        needs = [*needs, *(["unbounded"] if "idle" in needs else [])]
         return next((NEEDS[need] for need in needs if not there[need]()), "")
 
     def _idle(self) -> bool:
@@ -90,6 +92,15 @@ class Server:
             if not any(pool.scrubbing for pool in pools) or time.monotonic() > end:
                 return True
             time.sleep(0.05)
+
+    def _unbounded(self) -> bool:
+        """Whether the node would ever grant its longest request to this run's tenant: quotas may forbid it."""
+        try:
+            self.wire.call("Admit", **self.asked(prompt_tokens=self.max_request_tokens, validate_only=True))
+        except Refused as refused:
+            (fit,) = self.capacity(self.max_request_tokens, tenant=self.tenant).fits
+            return refused.reason != "NEVER_FITS" or fit.count > 0
+        return True
 
     def others_are_here(self) -> bool:
         """Whether somebody else holds something, or does something while this run does nothing."""
@@ -226,8 +237,7 @@ class Server:
                 if refused.reason not in ("POOL_BUSY", "QUOTA"):
                     raise
                 laws.kept_by_refusal(refused)
-                view = asked[0]["tenant"] if refused.reason == "QUOTA" else ""
-                (fit,) = self.capacity(longest, tenant=view).fits
+                (fit,) = self.capacity(longest, tenant=asked[0]["tenant"]).fits  # floors of others are not free to it
                 if fit.count < len(asked):
                     raise Skipped(f"the node has no room for this case: {refused.text}") from None
                 told = f"{len(asked)} x {longest} tokens are refused, and {fit.count} x would be granted: {refused}"

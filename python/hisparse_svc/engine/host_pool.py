@@ -294,6 +294,28 @@ class HostPool:
         """Whether the session has not been closed here."""
         return not self._closed
 
+    def fill(self, lease_id: str, *, timeout_s: float = 5.0) -> bool:
+        """Say that this process is about to write to a lease's pages; `import_pages` does so.
+
+        Until `filled`, or the end of the session, a release gives the pages to nobody else, for at most the
+        quarantine bound of 120 s; the notice `quarantined` says that writing must stop.
+
+        Returns:
+            Whether the lease lives; where it does not, nothing may be written.
+
+        Raises:
+            AttachFailed: The pool is detached, or the service does not answer in time: nothing may be written.
+        """
+        self.check_attached()
+        try:
+            return self._attached.fill(lease_id, timeout_s)
+        except ConnectionError as error:
+            raise AttachFailed(str(error)) from None
+
+    def filled(self, lease_id: str) -> None:
+        """Say that this process writes to that lease's pages no more."""
+        self._attached.filled(lease_id)
+
     def check_attached(self) -> None:
         """Demand that the session has not been closed here.
 

@@ -8,8 +8,9 @@
     (importer)                        held, writable, room?   renews the lease meanwhile
 
 Rows go straight into the pool's own memory. What keeps them safe is the lease: its pages are nobody else's while it is
-held. So the service is asked for it before every write, which also keeps it alive, and again at the end: a lease that
-ends while a write runs is found by the next question.
+held, and stay so until this process says that it has stopped writing. So the service is told at the start, asked for
+the lease before every write, which also keeps it alive, and again at the end: a lease that ends while a write runs is
+found by the next question.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Import:
         self._over = False
         self.lease = lease
         self.lease = self._held("nothing was written; admit the request anew")
+        if not pool.fill(lease.id):
+            raise LeaseNotHeld(f"lease {lease.id} has ended; nothing was written; admit the request anew")
         self._pages = [
             page for run in self.lease.extents for page in range(run.first_page, run.first_page + run.page_count)
         ]
@@ -218,8 +221,11 @@ class Import:
             import torch  # noqa: PLC0415 - loaded already
 
             torch.cuda.synchronize()
-        if kind is None:
-            self._held(_ENDED)
+        try:
+            if kind is None:
+                self._held(_ENDED)
+        finally:
+            self._pool.filled(self.lease.id)
 
 
 def _bytes_of(data: Any) -> Any:
