@@ -388,6 +388,25 @@ fn leases_list_in_order_of_grant_page_by_page_and_per_tenant() {
 }
 
 #[test]
+fn what_is_kept_for_a_tenant_is_free_to_nobody_else() {
+    let mut node = ledger(10, 3);
+    let mut floor = Amounts::ZERO;
+    floor[Pool::Seats] = 1;
+    floor[Pool::HostPages] = 4;
+    node.set_tenant_policy("named", TenantPolicy { floor, ..TenantPolicy::default() }).unwrap();
+    for tenant in [None, Some("new")] {
+        let seen = node.capacity(tenant, &[64]).unwrap();
+        assert_eq!((seen.largest_grant_tokens, seen.fits[0].count), (384, 2), "{tenant:?}");
+    }
+    assert_eq!(node.capacity(Some("named"), &[64]).unwrap().largest_grant_tokens, 640);
+    for name in ["a", "b"] {
+        node.admit(&request(name, 64), at(0)).unwrap();
+    }
+    assert_eq!(node.capacity(None, &[64]).unwrap().fits[0].count, 0, "the last seat is kept");
+    assert!(matches!(node.admit(&request("c", 64), at(0)), Err(Refusal::PoolBusy { pool: Pool::Seats, .. })));
+}
+
+#[test]
 fn a_tenant_without_settings_is_bound_by_the_ceiling_of_the_others_known_or_not() {
     let mut node = ledger(10, 9);
     let mut ceiling = Amounts::UNBOUNDED;
@@ -397,6 +416,7 @@ fn a_tenant_without_settings_is_bound_by_the_ceiling_of_the_others_known_or_not(
     let never = node.validate(&of_tenant("new", "a", 256), at(0)).unwrap_err();
     assert_eq!(never, Refusal::NeverFits { limit: Limit::TenantCeiling(Pool::HostPages), value: 3, asked: 4 });
     assert_eq!(node.capacity(Some("new"), &[]).unwrap().largest_grant_tokens, 192);
+    assert_eq!(node.capacity(None, &[]).unwrap().largest_grant_tokens, 192, "nobody asks for whom");
     node.admit(&of_tenant("new", "a", 128), at(0)).unwrap();
     let quota = node.admit(&of_tenant("new", "b", 128), at(0)).unwrap_err();
     assert_eq!(quota.to_string(), "tenant new is at its quota of host_pages: 2 of 3 in use, and it needs 2");

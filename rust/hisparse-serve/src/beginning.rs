@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!                     journal of this boot and plan?
-//!   books only         yes ─► its leases live on                           no ─► anew
+//!   books only         yes ─► its leases live on                           no ─► anew, if no engine is attached
 //!   segments as files  yes, and the files are the ones ─► taken over       no ─► anew, if no engine is attached
 //!   memory alone       yes, and an engine still holds the lock ─► wanted back from it
-//!                      an engine holds the lock, and there is no such journal ─► refused: its pool must not be lost
+//!   any of them        an engine holds the lock, and there is no such journal ─► refused: its pool must not be lost
 //! ```
 //! Leases of sessions wait for their engines. What is lost is said once, here.
 
@@ -115,21 +115,20 @@ impl Past {
             found: None,
             last_epoch,
         };
+        let lives = keeping.engine_lives();
         let Some(layout) = layout else {
+            if lives {
+                return Err(pool_in_use(keeping));
+            }
             return Ok(match fits {
                 Some(found) => Self { pool: PoolFrom::Nothing, warning: None, found: Some(found), last_epoch },
                 None => anew("the journal is of another plan or another boot"),
             });
         };
-        let lives = keeping.engine_lives();
         let pool = fits.as_ref().and_then(|found| found.remembered.pool.clone()).filter(|pool| pool.layout == *layout);
         let (Some(pool), Some(found)) = (pool, fits) else {
             if lives {
-                let rule =
-                    "an engine still uses the pool of an earlier start, and there is no journal of that pool here";
-                let remedy = "start with the settings of that start, or stop the engine";
-                let place = keeping.journal.as_deref().unwrap_or(Path::new("")).display();
-                return Err(Problems::one(Problem::new("journal file", place, rule, remedy)));
+                return Err(pool_in_use(keeping));
             }
             return Ok(anew("the pool of the earlier start was another one, or is gone"));
         };
@@ -176,6 +175,14 @@ impl Past {
         let remembered = Remembered { pool, dead, last_session, ..began };
         Ok(Beginning { ledger, start: Start::Restored, remembered, journal })
     }
+}
+
+/// The journal stays as it is: it may be all that leads back to that pool.
+fn pool_in_use(keeping: &Keeping) -> Problems {
+    let rule = "an engine still uses the pool of an earlier start, and these settings are of another pool, or of none";
+    let remedy = "start with the settings of that start, or stop the engine";
+    let place = keeping.journal.as_deref().unwrap_or(Path::new("")).display();
+    Problems::one(Problem::new("journal file", place, rule, remedy))
 }
 
 /// Whether these are the very files of that pool.

@@ -77,7 +77,7 @@ impl CapacityService for Capacity {
     }
 }
 
-/// The node now, as this tenant sees it (empty: as it is).
+/// The node now, as this tenant sees it (empty: one without settings that holds nothing).
 pub(crate) fn look(
     node: &Node,
     tenant: &str,

@@ -60,15 +60,16 @@ pub struct Capacity {
 /// Whose view of the node.
 #[derive(Clone, Copy, Debug)]
 enum View {
-    /// All tenants': every unheld page counts, set-aside floors too.
+    /// That of a tenant without settings that holds nothing, once what is being zeroed is zero: what is kept for others
+    /// is not free to it.
     Node,
     /// One tenant's: what it could have at once. `None` for one that is not known yet.
     Tenant(Option<TenantIndex>),
 }
 
 impl Ledger {
-    /// The node now. With a tenant, the grants are those this tenant would get; without, those of a node whose pages
-    /// are all anyone's.
+    /// The node now. With a tenant, the grants are those this tenant would get; without, those of one that has no
+    /// settings and holds nothing, scrubbing pages counted as clean.
     ///
     /// # Errors
     /// Too many lengths, or one that no node could hold.
@@ -128,11 +129,16 @@ impl Ledger {
     }
 
     fn left(&self, pool: Pool, view: View) -> u64 {
-        let own = match view {
-            View::Tenant(tenant) => return self.available(pool, tenant).min(self.quota_left(pool, tenant)),
-            View::Node => self.books.free(pool),
-        };
-        if pool == Pool::HostPages { self.pages.obtainable_after_scrub() } else { own }
+        match view {
+            View::Tenant(tenant) => self.available(pool, tenant).min(self.quota_left(pool, tenant)),
+            View::Node => {
+                let unheld = match pool {
+                    Pool::HostPages => self.pages.obtainable_after_scrub(),
+                    _ => self.books.free(pool),
+                };
+                unheld.saturating_sub(self.tenants.set_aside_for_others(None, pool)).min(self.quota_left(pool, None))
+            }
+        }
     }
 
     fn quota_left(&self, pool: Pool, tenant: Option<TenantIndex>) -> u64 {

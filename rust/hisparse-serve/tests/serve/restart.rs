@@ -148,12 +148,19 @@ async fn no_new_pool_is_made_while_an_engine_has_the_old_one() {
     let home = tempfile::tempdir().unwrap();
     let served = start(config(home.path(), 20), home);
     let engine = writer(&served);
-    committed(&served, 4).await;
+    let before = committed(&served, 4).await;
     let Served { running, home } = served;
     drop(running);
     // Another plan: its journal does not describe the pool that the engine has.
     let refused = Server::start(config(home.path(), 21)).unwrap_err().to_string();
     assert!(refused.contains("an engine still uses the pool") && refused.contains("stop the engine"), "{refused}");
+    let no_pool = Server::start(crate::config(&home, 20, 8)).unwrap_err().to_string();
+    assert!(no_pool.contains("an engine still uses the pool"), "{no_pool}");
+    // Neither start has touched the journal: the right settings find the lease again, and the engine its session.
+    let served = start(config(home.path(), 20), home);
+    assert_eq!(engine.next_notice(LONGEST), Some(Notice::Resumed { epoch: lease(&served, &before.id).await.epoch }));
+    let Served { running, home } = served;
+    drop(running);
     // The engine goes while it is waited for: then the pool is gone.
     engine.end_session();
     assert_eq!(engine.standing(), Standing::Ended);
