@@ -134,8 +134,22 @@ pub const MAX_SEATS: u64 = 1 << 20;
 /// Priorities run from minus this to this; 0 is the default.
 pub const MAX_PRIORITY: i32 = 100;
 
-/// Most requests that wait for room at one time.
+/// Most requests that wait for room at one time. One tenant has at most as many of these places as are free: alone it has
+/// half of them, and the next tenant finds room whatever the first one does.
 pub const MAX_WAITERS: u64 = 4_096;
+
+/// How long an Admit that does not wait is kept all the same, where it lacks nothing but zeroes: pages that held another
+/// tenant's bytes, and are being overwritten.
+pub const SCRUB_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Pages that one step of scrubbing ahead takes out of the free ones, …
+pub const SCRUB_AHEAD_PAGES: u32 = 16;
+
+/// … and pages that it looks at to find them.
+pub const SCRUB_AHEAD_LOOK_PAGES: u32 = 4_096;
+
+/// Scrubbing ahead takes at most one part in this many of one core's time.
+pub const SCRUB_AHEAD_SHARE: u32 = 8;
 
 /// Longest a request may ask to wait for room.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);

@@ -317,6 +317,36 @@ fn a_page_that_changes_tenant_is_scrubbed_first() {
 }
 
 #[test]
+fn pages_are_scrubbed_ahead_of_the_next_tenant_and_cached_prefixes_stay() {
+    let mut node = ledger(20, 4);
+    let hashes = vec![[1; 32], [2; 32]];
+    let cached = AdmitRequest { prefix_hashes: hashes.clone(), ..of_tenant("a", "cached", 128) };
+    let ids = [&of_tenant("a", "r", 640), &cached, &of_tenant("a", "s", 512)]
+        .map(|request| node.admit(request, at(0)).unwrap().lease.id.unwrap());
+    node.commit(ids[1], None, first_epoch(), ROUTER, at(0)).unwrap();
+    node.publish(ids[1], first_epoch(), 0, &hashes, at(0)).unwrap();
+    for id in ids {
+        node.release(id, None, None, at(1)).unwrap();
+    }
+    assert_eq!((node.pages().counts().free, node.pages().stale(), node.pages().counts().evictable), (18, 18, 2));
+    let (mut steps, mut pages) = (0, 0);
+    while node.scrub_ahead(4) > 0 {
+        while let Some(job) = node.next_scrub(4) {
+            assert!(job.extent().pages <= 4);
+            pages += job.extent().pages;
+            node.scrubbed(job);
+        }
+        node.audit().unwrap();
+        steps += 1;
+    }
+    assert_eq!((pages, node.pages().stale(), node.pages().counts().evictable), (18, 0, 2));
+    assert!(steps >= 5, "a few pages at a time, not {pages} in {steps} steps");
+    assert_eq!(node.validate(&cached, at(2)).unwrap().lease.shared_pages, 2, "the prefix is still there");
+    node.admit(&of_tenant("b", "t", 18 * 64), at(2)).expect("all that is free is anyone's");
+    assert_eq!(node.scrub_ahead(4), 0);
+}
+
+#[test]
 fn equal_hashes_of_two_tenants_share_no_page() {
     let mut node = ledger(10, 4);
     let hashes = vec![[7; 32], [8; 32]];

@@ -70,6 +70,9 @@ fn churn(seed: u64, isolation: Isolation, steps: u64) -> (u64, u64) {
             _ => {
                 now += random.below(10);
                 if random.below(2) == 0 {
+                    if random.below(2) == 0 {
+                        node.scrub_ahead(1 + u32::try_from(random.below(8)).expect("below 8"));
+                    }
                     jobs.extend(node.next_scrub(1 + u32::try_from(random.below(8)).expect("below 8")));
                 } else if let Some(job) = jobs.pop() {
                     node.scrubbed(job);

@@ -148,7 +148,10 @@ impl Life {
             }
             84..87 => drop(self.ledger.session_lost(SessionId(1 + self.random.below(2)), now)),
             87..89 => drop(self.ledger.reclaim(SessionId(1), SessionId(2), now)),
-            89..94 => self.scrubs.extend(self.ledger.next_scrub(3)),
+            89..94 => {
+                self.ledger.scrub_ahead(3);
+                self.scrubs.extend(self.ledger.next_scrub(3));
+            }
             94..97 => self.scrubs.drain(..).for_each(|job| self.ledger.scrubbed(job)),
             _ => {
                 self.now += self.random.below(30);

@@ -109,13 +109,43 @@ fn a_cancelled_wait_holds_nobody_up() {
 fn the_queue_is_bounded() {
     let (mut node, mut queue) = (ledger(1, 9), WaitQueue::new());
     node.admit(&request("first", 64, 0), at(0)).unwrap();
-    for n in 0..MAX_WAITERS {
-        wait(&mut queue, &mut node, request(&format!("w{n}"), 64, 0));
+    let (mut taken, mut tenant) = (Vec::new(), 0);
+    loop {
+        let of = |n| AdmitRequest { tenant: format!("t{tenant}").into(), ..request(&format!("w{n}"), 64, 0) };
+        let mut places = 0;
+        while queue.has_place(&format!("t{tenant}")) {
+            wait(&mut queue, &mut node, of(places));
+            places += 1;
+        }
+        assert_eq!(queue.offer(&mut node, of(places), MINUTE, at(0)).unwrap_err().reason(), Some("POOL_BUSY"));
+        if places == 0 {
+            break;
+        }
+        (taken, tenant) = ([taken, vec![places]].concat(), tenant + 1);
     }
-    assert_eq!(
-        queue.offer(&mut node, request("one more", 64, 0), MINUTE, at(0)).unwrap_err().reason(),
-        Some("POOL_BUSY")
-    );
+    assert_eq!(taken[..3], [MAX_WAITERS / 2, MAX_WAITERS / 4, MAX_WAITERS / 8], "half of what is free to each");
+    assert_eq!((taken.iter().sum::<u64>(), queue.len() as u64), (MAX_WAITERS, MAX_WAITERS));
+    assert!(!queue.has_place("t0") && !queue.has_place(""));
+}
+
+#[test]
+fn a_request_that_lacks_nothing_but_zeroes_waits_for_them_and_no_other_does() {
+    let soon = Duration::from_millis(100);
+    let mut queue = WaitQueue::new();
+    let mut node = ledger(10, 9);
+    let of = |tenant: &str, id: &str, pages: u64| AdmitRequest { tenant: tenant.into(), ..request(id, pages * 64, 0) };
+    let id = node.admit(&of("a", "r", 8), at(0)).unwrap().lease.id.unwrap();
+    let taken = queue.offer_for_zeroes(&mut node, of("b", "s", 6), Duration::ZERO, soon, at(0));
+    assert_eq!(taken.unwrap_err().reason(), Some("POOL_BUSY"), "another has the pages");
+    node.release(id, None, None, at(0)).unwrap();
+    let refused = queue.offer(&mut node, of("b", "s", 6), Duration::ZERO, at(0));
+    assert_eq!(refused.unwrap_err().reason(), Some("POOL_BUSY"), "who does not wait");
+    let waits = queue.offer_for_zeroes(&mut node, of("b", "s", 6), Duration::ZERO, soon, at(0));
+    assert!(matches!(waits, Ok(Offer::Waiting(_))), "{waits:?}");
+    while let Some(job) = node.next_scrub(2) {
+        node.scrubbed(job);
+    }
+    assert_eq!(granted(&mut queue, &mut node, 0), ["s"]);
 }
 
 /// A tenant that asks for all there is, again and again, and one that has a floor and asks now and then.

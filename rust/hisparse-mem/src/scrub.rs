@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use hisparse_core::pages::ScrubJob;
 
@@ -49,16 +50,23 @@ impl<J: Job> fmt::Debug for Scrubber<J> {
 }
 
 impl<J: Job> Scrubber<J> {
-    /// Starts it over `pool`, with room for `depth` jobs; `done` gets each job back when its pages are zero.
+    /// Starts it over `pool`, with room for `depth` jobs; `done` gets each job back when its pages are zero, and the
+    /// time that took.
     ///
     /// # Errors
     /// Where no thread can be started.
-    pub fn start(pool: Arc<HostPool>, depth: usize, mut done: impl FnMut(J) + Send + 'static) -> io::Result<Self> {
+    #[allow(clippy::disallowed_methods)] // how long zeroing took on this machine, for whoever paces it
+    pub fn start(
+        pool: Arc<HostPool>,
+        depth: usize,
+        mut done: impl FnMut(J, Duration) + Send + 'static,
+    ) -> io::Result<Self> {
         let (queue, jobs) = sync_channel::<J>(depth);
         let worker = std::thread::Builder::new().name("hisparse-scrub".into()).spawn(move || {
             for job in jobs {
+                let begun = Instant::now();
                 pool.zero_pages(job.pages());
-                done(job);
+                done(job, begun.elapsed());
             }
         })?;
         Ok(Self { queue: Some(queue), worker: Some(worker) })
@@ -103,7 +111,8 @@ mod tests {
             pool.write_row(Content::Main, 0, page, 1, &[9; 656]).unwrap();
         }
         let (done, finished) = channel();
-        let scrubber = Scrubber::start(Arc::clone(&pool), 4, move |job: Range<u64>| done.send(job).unwrap()).unwrap();
+        let scrubber =
+            Scrubber::start(Arc::clone(&pool), 4, move |job: Range<u64>, _| done.send(job).unwrap()).unwrap();
         scrubber.submit(2..5).unwrap();
         assert_eq!(finished.recv().unwrap(), 2..5);
         assert!(pool.pages_are_zero(2..5));
@@ -115,7 +124,7 @@ mod tests {
         let pool = Arc::new(small_pool(2));
         let (go, wait) = channel::<()>();
         let (done, finished) = channel();
-        let scrubber = Scrubber::start(pool, 1, move |job: Range<u64>| {
+        let scrubber = Scrubber::start(pool, 1, move |job: Range<u64>, _| {
             let _released = wait.recv();
             done.send(job).unwrap();
         })

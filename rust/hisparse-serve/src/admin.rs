@@ -82,7 +82,7 @@ impl AdminService for Admin {
             draining: seen.capacity.draining,
             waiters: seen.waiters as u64,
             segments: node.hosting().and_then(Hosting::made).map(wire::segments).unwrap_or_default(),
-            notes: node.hosting().and_then(Hosting::made).map(|made| made.notes.clone()).unwrap_or_default(),
+            notes: node.notes(),
             limits: bounds().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }))
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use hisparse_core::env::{Clock, Moment};
 use hisparse_core::ledger::{AdmitRequest, Granted, Offer, Ticket};
-use hisparse_core::limits::MAX_WAITERS;
+use hisparse_core::limits::{MAX_WAITERS, SCRUB_PATIENCE};
 use tokio::sync::oneshot;
 
 use crate::error::Refusal;
@@ -54,8 +54,11 @@ impl Node {
     async fn admit_or_wait(self: &Arc<Self>, request: AdmitRequest, wait: Duration, call: CallTime) -> Answer {
         let deadline = call.deadline(wait);
         let (tried, until) = self.decide(Some(deadline), |state, now| {
-            let until = now.saturating_add(wait).min(deadline);
-            (state.try_admit(request, until.saturating_since(now), now, self), until)
+            let left = deadline.saturating_since(now);
+            let tried = state.try_admit(request, wait.min(left), SCRUB_PATIENCE.min(left), now, self);
+            // One that does not wait and yet is in line waits for zeroes.
+            let wait = if wait.is_zero() { SCRUB_PATIENCE } else { wait };
+            (tried, now.saturating_add(wait).min(deadline))
         })?;
         match tried {
             Tried::Answered(answer) => answer,
@@ -110,9 +113,11 @@ impl Node {
         call: CallTime,
     ) -> Result<(Vec<Result<Granted, Refusal>>, proto::Capacity), Refusal> {
         let decided = self.decide(Some(call.deadline(Duration::ZERO)), |state, now| {
-            let each = requests.into_iter().map(|request| match state.try_admit(request, Duration::ZERO, now, self) {
-                Tried::Answered(answer) => answer.map(|(granted, _)| granted),
-                Tried::Waiting(..) => unreachable!("a request without time to wait is answered at once"),
+            let each = requests.into_iter().map(|request| {
+                match state.try_admit(request, Duration::ZERO, Duration::ZERO, now, self) {
+                    Tried::Answered(answer) => answer.map(|(granted, _)| granted),
+                    Tried::Waiting(..) => unreachable!("a request without time to wait is answered at once"),
+                }
             });
             let answers: Vec<_> = each.collect();
             (answers, state.capacity(now, &self.clock))
@@ -160,12 +165,19 @@ impl Node {
 }
 
 impl State {
-    fn try_admit(&mut self, request: AdmitRequest, wait: Duration, now: Moment, node: &Node) -> Tried {
+    fn try_admit(
+        &mut self,
+        request: AdmitRequest,
+        wait: Duration,
+        for_zeroes: Duration,
+        now: Moment,
+        node: &Node,
+    ) -> Tried {
         if let Err(refusal) = self.grants_at_all() {
             return Tried::Answered(Err(refusal));
         }
-        let full = self.queue.len() as u64 >= MAX_WAITERS;
-        match self.queue.offer(&mut self.ledger, request, wait, now) {
+        let full = !self.queue.has_place(request.tenant_name());
+        match self.queue.offer_for_zeroes(&mut self.ledger, request, wait, for_zeroes, now) {
             Ok(Offer::Granted(granted)) => {
                 if let Some(id) = granted.lease.id {
                     self.note_taker(id, granted.repeated);
@@ -178,7 +190,12 @@ impl State {
                 Tried::Waiting(ticket, receiver)
             }
             Err(refusal) if refusal.passes_with_time() && full && !wait.is_zero() => {
-                Tried::Answered(Err(Refusal::Overloaded { what: "waiting requests", limit: MAX_WAITERS }))
+                let what = if self.queue.len() as u64 >= MAX_WAITERS {
+                    "waiting requests"
+                } else {
+                    "waiting requests, of one tenant as many as places are free,"
+                };
+                Tried::Answered(Err(Refusal::Overloaded { what, limit: MAX_WAITERS }))
             }
             Err(refusal) => Tried::Answered(Err(self.refused(refusal, now, &node.clock))),
         }

@@ -111,6 +111,10 @@ pub(crate) struct Journal {
     /// Length at which it is compacted.
     compact_at: AtomicU64,
     compacting: AtomicBool,
+    /// Writes that failed, those of a shorter copy too.
+    failures: AtomicU64,
+    /// What to tell the operator once it is not written any more.
+    lost: Mutex<Option<String>>,
 }
 
 impl Journal {
@@ -132,6 +136,8 @@ impl Journal {
             bytes: AtomicU64::new(bytes),
             compact_at: AtomicU64::new(compact_at(bytes)),
             compacting: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
+            lost: Mutex::new(None),
         })
     }
 
@@ -141,7 +147,10 @@ impl Journal {
         lock(&self.pending).clear();
         let state = write_state(image, remembered);
         *file = match replace(&self.path, &state) {
-            Ok(file) => Some(file),
+            Ok(file) => {
+                *lock(&self.lost) = None;
+                Some(file)
+            }
             Err(error) => {
                 self.give_up(&error);
                 None
@@ -190,8 +199,21 @@ impl Journal {
             Ok(()) => "it was removed, and a restart will know no lease: make room before one".to_owned(),
             Err(error) => format!("nor can it be removed ({error}): remove it before a restart"),
         };
-        // Nobody reads stderr: then nobody is told.
-        let _ = writeln!(io::stderr(), "hisparse-svc: the journal {shown} cannot be written ({error}); {next}");
+        let said = format!("the journal {shown} cannot be written ({error}); {next}");
+        // Nobody reads stderr: then the metrics and the notes of the server tell.
+        let _ = writeln!(io::stderr(), "hisparse-svc: {said}");
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.lost) = Some(said);
+    }
+
+    /// Writes that failed: one ends the journal, unless it was that of a shorter copy.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Why it is not written any more, and what to do; `None` while it is.
+    pub(crate) fn lost(&self) -> Option<String> {
+        lock(&self.lost).clone()
     }
 
     /// Whether it is time to compact it, and nobody does.
@@ -202,7 +224,8 @@ impl Journal {
 
     /// Writes it anew, as short as it can be. Decisions go on meanwhile.
     pub(crate) fn compact(&self) {
-        if self.try_compact().is_err() {
+        if self.try_compact().is_err() && lock(&self.file).is_some() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
             // There may be room later.
             self.compact_at.store(compact_at(self.bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
         }
@@ -355,6 +378,12 @@ mod tests {
         *lock(&journal.file) = Some(File::open(&path).unwrap()); // open for reading alone: every write fails
         lease(&mut ledger, &journal);
         assert!(lock(&journal.file).is_none() && !path.exists());
+        let lost = journal.lost().unwrap();
+        assert!(lost.contains("cannot be written") && lost.contains("a restart will know no lease"), "{lost}");
+        assert_eq!(journal.failures(), 1);
         lease(&mut ledger, &journal);
+        assert_eq!(journal.failures(), 1, "what is not written cannot fail again");
+        journal.restart(&ledger.image(), &Remembered::default());
+        assert!(path.exists() && journal.lost().is_none(), "it begins anew with the pool");
     }
 }

@@ -5,20 +5,21 @@
 //!             └─ no: refused at once       └─ failed, or told to stop: nothing is left, the node says why
 //!
 //!  decision leaves pages to scrub ──wake──► job ─► scrubber ─► zero ─► scrubbed ──wake──► next job
+//!  nothing to scrub, stale pages ──► a few of them ─► the same way ─► rest seven times as long ─► the next few
 //! ```
 //! The thread lives as long as the server and owns the pool: when it ends, sessions end, then the pages go.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::layout::pool::PoolLayout;
-use hisparse_core::limits::MAX_SOCKET_PATH_BYTES;
+use hisparse_core::limits::{MAX_SOCKET_PATH_BYTES, SCRUB_AHEAD_PAGES, SCRUB_AHEAD_SHARE};
 use hisparse_core::pages::ScrubJob;
 use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
@@ -45,6 +46,10 @@ const FIELD: &str = "--host-pool";
 const SCRUB_JOB_PAGES: u32 = 16;
 /// Time between two looks whether the engine that has the pool still lives.
 const ENGINE_LOOK: Duration = Duration::from_millis(50);
+/// Time between two looks whether there are stale pages.
+const AHEAD_LOOK: Duration = Duration::from_millis(50);
+/// Shortest rest between two steps of scrubbing ahead.
+const SHORTEST_AHEAD_REST: Duration = Duration::from_millis(1);
 /// Jobs that wait for the scrubber beside the one in its hands.
 const SCRUB_QUEUE: usize = 1;
 
@@ -95,6 +100,8 @@ pub(crate) struct Hosting {
     /// Shared with the threads that make pages.
     stop: Arc<AtomicBool>,
     wake: SyncSender<()>,
+    /// Nanoseconds that the last scrub took, until they are read; 0 for none.
+    scrub_ns: AtomicU64,
 }
 
 impl Hosting {
@@ -119,6 +126,18 @@ impl Hosting {
     /// There are pages to scrub. Never waits: one call that is not yet answered stands for all that follow it.
     pub(crate) fn wake(&self) {
         let _awake = self.wake.try_send(());
+    }
+
+    fn scrubbed_in(&self, took: Duration) {
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
+        self.scrub_ns.store(ns, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// How long the last scrub took, where one has ended since this was asked.
+    fn last_scrub(&self) -> Option<Duration> {
+        let ns = self.scrub_ns.swap(0, Ordering::Relaxed);
+        (ns > 0).then(|| Duration::from_nanos(ns))
     }
 
     /// Nothing more is to be made.
@@ -201,6 +220,7 @@ impl Prepared {
             news: Condvar::new(),
             stop: Arc::clone(&workers.stop),
             wake,
+            scrub_ns: AtomicU64::new(0),
         };
         let past = Remembered::default();
         Ok((Self { config, machine, attach, wakes, workers, keeping, from, past }, hosting))
@@ -356,19 +376,37 @@ impl Prepared {
 /// Begins to keep the pages clean.
 fn start_scrubber(node: &Arc<Node>, pool: Arc<HostPool>) -> Result<Scrubber<ScrubJob>, Problems> {
     let cleaned = Arc::clone(node);
-    let scrubber = Scrubber::start(pool, SCRUB_QUEUE, move |job| {
+    let scrubber = Scrubber::start(pool, SCRUB_QUEUE, move |job, took| {
         // A poisoned node grants nothing any more, clean or not.
         let _ = cleaned.decide(None, |state, _| state.ledger.scrubbed(job));
+        if let Some(hosting) = cleaned.hosting() {
+            hosting.scrubbed_in(took);
+        }
     });
     scrubber.map_err(|error| {
         Problems::one(Problem::new("threads", SCRUB_QUEUE, error.to_string(), "raise the limit of processes"))
     })
 }
 
-/// Hands the scrubber what there is to scrub, until the end.
+/// Hands the scrubber what there is to scrub, until the end: what somebody waits for at once, and while there is nothing
+/// of that, stale pages ahead of the one who will ask, a few at a time with long rests.
+#[allow(clippy::disallowed_methods)] // it paces a thread, and decides nothing
 fn scrub(node: &Node, hosting: &Hosting, scrubber: &Scrubber<ScrubJob>, wakes: &Receiver<()>) {
     let mut held = None;
-    while wakes.recv().is_ok() && !hosting.stopping() {
+    let mut next_ahead = Instant::now();
+    loop {
+        let rest = next_ahead.saturating_duration_since(Instant::now()).clamp(SHORTEST_AHEAD_REST, AHEAD_LOOK);
+        let woken = wakes.recv_timeout(rest);
+        if woken == Err(RecvTimeoutError::Disconnected) || hosting.stopping() {
+            return;
+        }
+        if held.is_none() && next_ahead <= Instant::now() {
+            node.scrub_ahead(SCRUB_AHEAD_PAGES);
+            next_ahead = Instant::now() + AHEAD_LOOK; // sooner, once it is known how long it took
+        }
+        if let Some(took) = hosting.last_scrub() {
+            next_ahead = Instant::now() + took * (SCRUB_AHEAD_SHARE - 1);
+        }
         while let Some(job) = held.take().or_else(|| node.next_scrub(SCRUB_JOB_PAGES)) {
             if let Err(job) = scrubber.submit(job) {
                 // The end of the job in hand wakes us again.

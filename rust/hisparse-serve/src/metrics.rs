@@ -244,6 +244,12 @@ pub(crate) fn page(door: &Door) -> String {
         }
         Err(_) => out.gauge("hisparse_up", "0: a decision failed, restart the service", 0),
     }
+    out.head(
+        "hisparse_journal_failures_total",
+        "counter",
+        "writes of the journal that failed: GetServerInfo says more",
+    );
+    out.line("hisparse_journal_failures_total", node.journal_failures());
     out.gauge("hisparse_connections", "connections of all listeners of gRPC", door.peers.connections());
     out.gauge("hisparse_calls", "calls whose answers are not yet taken", door.shared.places.taken());
     node.counters().write(&mut out);

@@ -299,6 +299,18 @@ impl Node {
         let _ = self.decide(None, |state, _| (state.pool, state.numa_node) = (pool, numa_node));
     }
 
+    /// What an operator should know of it: of the pool's pages, and of a journal that is not written any more.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = self.hosting().and_then(Hosting::made).map(|made| made.notes.clone()).unwrap_or_default();
+        notes.extend(self.journal.as_ref().and_then(Journal::lost));
+        notes
+    }
+
+    /// Writes of the journal that failed.
+    pub(crate) fn journal_failures(&self) -> u64 {
+        self.journal.as_ref().map_or(0, Journal::failures)
+    }
+
     /// How far the pool's bytes are, in words.
     fn progress(&self) -> String {
         let shown = |bytes| show_size(Bytes::new(bytes));
@@ -310,6 +322,19 @@ impl Node {
     pub(crate) fn next_scrub(&self, most: u32) -> Option<ScrubJob> {
         // Not a decision: it changes no count, and must not wake itself.
         self.lock().ok()?.ledger.next_scrub(most)
+    }
+
+    /// Begins to scrub up to `most` pages that nobody has asked for, unless some are being scrubbed.
+    pub(crate) fn scrub_ahead(&self, most: u32) {
+        // Looked at first, so that a node without stale pages decides nothing over and over.
+        let wanted = self.lock().is_ok_and(|state| {
+            let pages = state.ledger.pages();
+            pages.counts().scrubbing == 0 && pages.stale() > 0
+        });
+        if wanted {
+            // A poisoned node has no use for clean pages.
+            let _ = self.decide(None, |state, _| state.ledger.scrub_ahead(most));
+        }
     }
 
     /// Makes one decision. `deadline`: after it, nothing is touched.

@@ -267,6 +267,14 @@ impl Ledger {
         }
     }
 
+    /// Whether this refusal is about pages that are being zeroed, and nothing else is missing.
+    pub(super) fn lacks_only_zeroes(&self, tenant: &str, refusal: &Refusal) -> bool {
+        let Refusal::PoolBusy { pool: Pool::HostPages, asked, available } = *refusal else { return false };
+        let set_aside = self.tenants.set_aside_for_others(self.tenants.find(tenant), Pool::HostPages);
+        let in_the_end = self.pages.obtainable_after_scrub().saturating_sub(set_aside);
+        asked <= in_the_end && asked.saturating_sub(available) <= self.pages.counts().scrubbing
+    }
+
     fn grant(
         &mut self,
         request: &AdmitRequest,

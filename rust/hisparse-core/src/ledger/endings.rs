@@ -121,6 +121,15 @@ impl Ledger {
         self.pages.next_scrub(most)
     }
 
+    /// Begins to zero up to `most` free pages that hold some tenant's bytes, before another asks for them; cached prefixes
+    /// stay. Returns how many: 0 where there are none, or none among those that one call looks at.
+    pub fn scrub_ahead(&mut self, most: u32) -> u32 {
+        let Some(run) = self.pages.start_scrub_ahead(most) else { return 0 };
+        self.note_scrubbing(&[run]);
+        self.settle();
+        run.pages
+    }
+
     /// These pages are zeroed now and anyone's.
     pub fn scrubbed(&mut self, job: ScrubJob) {
         let run = job.extent();

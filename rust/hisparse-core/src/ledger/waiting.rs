@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::admit::Granted;
 use super::core::Ledger;
 use super::refusal::Refusal;
-use super::request::AdmitRequest;
+use super::request::{AdmitRequest, DEFAULT_TENANT};
 use crate::env::Moment;
 use crate::error::{Problem, Problems};
 use crate::limits::{MAX_WAIT, MAX_WAITERS};
@@ -59,7 +59,7 @@ struct Waiter {
     last: Refusal,
 }
 
-/// The requests that wait, at most [`MAX_WAITERS`] of them.
+/// The requests that wait, at most [`MAX_WAITERS`] of them, and of one tenant at most as many as places are free.
 #[derive(Debug, Default)]
 pub struct WaitQueue {
     waiters: BTreeMap<Place, Waiter>,
@@ -91,15 +91,38 @@ impl WaitQueue {
         self.deadlines.first().map(|(until, _)| *until)
     }
 
+    /// Whether one more request of this tenant may wait: it has fewer places than are free, so that a tenant that fills
+    /// the line leaves places for the next one.
+    pub fn has_place(&self, tenant: &str) -> bool {
+        let free = MAX_WAITERS.saturating_sub(self.waiters.len() as u64);
+        let tenant = if tenant.is_empty() { DEFAULT_TENANT } else { tenant };
+        (self.by_tenant.get(tenant).map_or(0, BTreeSet::len) as u64) < free
+    }
+
     /// Grants a request if nobody of its priority or a higher one waits and it fits; else lets it wait up to `wait`.
     ///
     /// # Errors
-    /// Any refusal that time does not mend; with no time to wait, or a full queue, any refusal.
+    /// Any refusal that time does not mend; with no time to wait, or no place ([`WaitQueue::has_place`]), any refusal.
     pub fn offer(
         &mut self,
         ledger: &mut Ledger,
         request: AdmitRequest,
         wait: Duration,
+        now: Moment,
+    ) -> Result<Offer, Refusal> {
+        self.offer_for_zeroes(ledger, request, wait, Duration::ZERO, now)
+    }
+
+    /// As [`WaitQueue::offer`]; a request that would not wait, and lacks nothing but zeroes, waits up to `for_zeroes`.
+    ///
+    /// # Errors
+    /// As [`WaitQueue::offer`].
+    pub fn offer_for_zeroes(
+        &mut self,
+        ledger: &mut Ledger,
+        request: AdmitRequest,
+        wait: Duration,
+        for_zeroes: Duration,
         now: Moment,
     ) -> Result<Offer, Refusal> {
         if wait > MAX_WAIT {
@@ -118,7 +141,9 @@ impl WaitQueue {
             Err(refusal) if !refusal.passes_with_time() => return Err(refusal),
             Err(refusal) => refusal,
         };
-        if wait.is_zero() || self.waiters.len() as u64 >= MAX_WAITERS {
+        let zeroes_will_do = wait.is_zero() && ledger.lacks_only_zeroes(request.tenant_name(), &refusal);
+        let wait = if zeroes_will_do { for_zeroes } else { wait };
+        if wait.is_zero() || !self.has_place(request.tenant_name()) {
             return Err(refusal);
         }
         self.arrivals += 1;

@@ -147,16 +147,28 @@ impl FreeSpace {
 
     /// Takes one page out of the free run that it lies in.
     pub(super) fn claim(&mut self, page: u32) {
-        let start = self.starts.at_or_before(page).expect("the page lies in a free run, and runs have starts");
-        let (length, kind) = (self.links[start as usize].run, self.links[start as usize].kind);
-        debug_assert!(page < start + length, "page {page} is not free");
-        self.remove(start);
-        if page > start {
-            self.insert(start, page - start, kind);
+        self.carve(Extent::new(page, 1));
+    }
+
+    /// Takes these pages out of the free run that they lie in.
+    pub(super) fn carve(&mut self, pages: Extent) {
+        let found = self.run_at_or_before(pages.start);
+        let (run, kind) = found.expect("the pages lie in a free run, and runs have starts");
+        debug_assert!(pages.end() <= run.end(), "{pages:?} is not free");
+        self.remove(run.start);
+        if pages.start > run.start {
+            self.insert(run.start, pages.start - run.start, kind);
         }
-        if page + 1 < start + length {
-            self.insert(page + 1, start + length - page - 1, kind);
+        if pages.end() < run.end() {
+            self.insert(pages.end(), run.end() - pages.end(), kind);
         }
+    }
+
+    /// The last free run that starts at or before this page, and its kind.
+    pub(super) fn run_at_or_before(&self, page: u32) -> Option<(Extent, Kind)> {
+        let start = self.starts.at_or_before(page)?;
+        let PageEntry { run, kind, .. } = self.links[start as usize];
+        Some((Extent::new(start, run), kind))
     }
 
     /// Whether a run that `kind` may be handed holds `pages` pages.

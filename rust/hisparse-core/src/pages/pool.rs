@@ -7,7 +7,7 @@
 //!       │ └───────── give_back ─────────┘                   give_back│    │pin
 //!       │   taken by another lease                                   ▼    │
 //!       └─────────────────────────────────────────────────────── evictable (warm, then cold)
-//!       ▲                            start_scrub
+//!       ▲                            start_scrub, for who asks or ahead
 //!       └── scrubbed ── scrubbing ◄────────────── free pages that hold another tenant's bytes
 //! ```
 //! Private pages belong to one lease: reserved, filling, or quarantined, which the ledger tells apart. A page that
@@ -23,7 +23,7 @@ use super::free_space::{CLEAN, FreeSpace, Kind};
 use super::prefix::{PageHash, PrefixIndex, TenantIndex};
 use crate::env::Entropy;
 use crate::journal::{Image, Seals};
-use crate::limits::{MAX_CHILLED_FOR_A_RUN, STOCK_SHARE};
+use crate::limits::{MAX_CHILLED_FOR_A_RUN, SCRUB_AHEAD_LOOK_PAGES, STOCK_SHARE};
 
 /// Whether pages are zeroed before another tenant gets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -99,6 +99,8 @@ pub struct PagePool {
     scrub_queue: VecDeque<Extent>,
     scrubbing: u64,
     private: u64,
+    /// Where scrubbing ahead goes on: below this page.
+    ahead: u32,
 }
 
 impl PagePool {
@@ -112,6 +114,7 @@ impl PagePool {
             scrub_queue: VecDeque::new(),
             scrubbing: 0,
             private: 0,
+            ahead: pages,
         }
     }
 
@@ -341,6 +344,51 @@ impl PagePool {
         }
         self.scrubbing += u64::from(wanted - left);
         runs
+    }
+
+    /// Free pages that hold some tenant's bytes, cached prefixes not counted.
+    pub fn stale(&self) -> u64 {
+        match self.isolation {
+            Isolation::Scrub => self.free.pages() - self.free.pages_of(CLEAN) - self.prefix.cold(),
+            Isolation::Shared => 0,
+        }
+    }
+
+    /// Moves up to `most` stale pages, in one run, into scrubbing. Goes through the pool from its end to its start, each
+    /// time from where the last one ended, and looks at a bounded number of pages.
+    pub(crate) fn start_scrub_ahead(&mut self, most: u32) -> Option<Extent> {
+        if self.stale() == 0 {
+            return None;
+        }
+        for _ in 0..SCRUB_AHEAD_LOOK_PAGES {
+            let Some(page) = self.ahead.checked_sub(1) else {
+                self.ahead = self.total;
+                continue;
+            };
+            let Some((run, kind)) = self.free.run_at_or_before(page) else {
+                self.ahead = 0;
+                continue;
+            };
+            if kind == CLEAN || page >= run.end() {
+                self.ahead = if kind == CLEAN { run.start } else { run.end() };
+                continue;
+            }
+            self.ahead = page;
+            if self.prefix.is_cold(page) {
+                continue;
+            }
+            let mut start = page;
+            while start > run.start && page - start + 1 < most && !self.prefix.is_cold(start - 1) {
+                start -= 1;
+            }
+            self.ahead = start;
+            let stale = Extent::new(start, page - start + 1);
+            self.free.carve(stale);
+            self.scrub_queue.push_back(stale);
+            self.scrubbing += u64::from(stale.pages);
+            return Some(stale);
+        }
+        None
     }
 
     /// Fills a new pool with what a journal remembers; the ledger has checked that every page is in one state.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hisparse_core::layout::pool::Content;
 use hisparse_mem::attach::client::{AttachError, AttachedPool};
@@ -26,7 +26,7 @@ use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
 use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::engine_service_client::EngineServiceClient;
 use hisparse_serve::proto::{
-    CommitRequest, GetCapacityRequest, GetLeaseRequest, Lease, LeaseState, ListLeasesRequest, PublishRequest,
+    CommitRequest, GetCapacityRequest, GetLeaseRequest, Lease, LeaseState, ListLeasesRequest, Pool, PublishRequest,
     ReclaimRequest, ReleaseRequest,
 };
 use hisparse_serve::{Config, Server, attach_beside};
@@ -370,9 +370,20 @@ async fn take_over(service: &Service<'_>, pool: &AttachedPool, said: &Said, gone
         let released = admission.release(release).await.unwrap().into_inner();
         assert!(!released.quarantined, "nobody can free {lease:?} after {said:?}");
     }
-    let seen = CapacityServiceClient::new(channel).get_capacity(GetCapacityRequest::default()).await.unwrap();
-    for pool in &seen.into_inner().pools {
+    for pool in &settled(CapacityServiceClient::new(channel)).await {
         assert_eq!(pool.free + pool.evictable, pool.total, "leaked after {said:?}: {pool:?}");
+    }
+}
+
+/// The pools once no page is being zeroed any more, which is done ahead of whoever asks next.
+async fn settled(mut capacity: CapacityServiceClient<Channel>) -> Vec<Pool> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let seen = capacity.get_capacity(GetCapacityRequest::default()).await.unwrap().into_inner().pools;
+        if seen.iter().all(|pool| pool.scrubbing == 0) || Instant::now() > deadline {
+            return seen;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

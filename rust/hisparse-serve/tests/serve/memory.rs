@@ -12,10 +12,11 @@ use hisparse_core::units::Bytes;
 use hisparse_mem::attach::client::AttachedPool;
 use hisparse_mem::attach::frame::{Notice, Role};
 use hisparse_mem::rows::PoolMemory;
+use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::engine_service_client::EngineServiceClient;
 use hisparse_serve::proto::{
-    AdmitRequest, CommitRequest, GetLeaseRequest, Lease, LeaseState, LeaseUsage, PublishRequest, ReclaimRequest,
-    ReportUsageRequest,
+    AdmitRequest, CommitRequest, GetCapacityRequest, GetLeaseRequest, Lease, LeaseState, LeaseUsage, PublishRequest,
+    ReclaimRequest, ReportUsageRequest,
 };
 use hisparse_serve::{Config, MemoryConfig, NodeConfig, Server, attach_beside};
 use tonic::Code;
@@ -204,6 +205,32 @@ async fn pages_that_change_tenant_are_zero_in_every_byte_before_the_next_one_has
         }
         client.release(release_of(&lease)).await.unwrap();
         round += 1;
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_gets_what_another_left_without_a_wait_of_its_own() {
+    const PAGES: u64 = 20;
+    let served = serve(PAGES);
+    let mut client = served.admission().await;
+    let all = |tenant: &str, id: &str| AdmitRequest { tenant: tenant.into(), ..ask(id, PAGES * 64, 0) };
+    for round in 0..10 {
+        for tenant in ["a", "b"] {
+            let lease = admit(&mut client, all(tenant, &format!("{tenant}{round}"))).await.unwrap();
+            client.release(release_of(&lease)).await.unwrap();
+        }
+    }
+    // Nobody asks, and yet the pages become anyone's.
+    let mut capacity = CapacityServiceClient::new(served.channel().await);
+    let asked = GetCapacityRequest { tenant: "stranger".into(), ..GetCapacityRequest::default() };
+    let begun = std::time::Instant::now();
+    loop {
+        let seen = capacity.get_capacity(asked.clone()).await.unwrap().into_inner();
+        if seen.largest_grant_tokens == PAGES * 64 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{seen:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
