@@ -148,7 +148,7 @@ def test_the_command_reports_as_json_and_junit(ledger_only: Served, tmp_path: Pa
     [
         (["unix:/nowhere/h.sock"], 3, "no service to test"),
         (["unix:/nowhere/h.sock", "--only", "nothing.*"], 2, "matches no case"),
-        (["nowhere"], 2, "must be unix:PATH or HOST:PORT"),
+        (["nowhere"], 2, "write unix:PATH or HOST:PORT"),
         (["127.0.0.1:1", "--cert", "/nowhere"], 2, "--key is missing"),
         (["127.0.0.1:1", "--ca", "/nowhere", "--cert", "/nowhere", "--key", "/nowhere"], 2, "/nowhere"),
     ],

@@ -24,8 +24,8 @@ ROW = 656
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A service that owns a pool of some 70 pages."""
-    served = start(tmp_path / "node.sock", "--backing", "memory", "--host-pool", "256MiB", "--http", "off")
+    """A service that owns a pool of some 150 pages, with two seats."""
+    served = start(tmp_path / "node.sock", "--backing", "memory", "--host-pool", "512MiB", "--http", "off")
     yield served
     assert served.end() == 0
     for pipe in (served.process.stdout, served.process.stderr):
