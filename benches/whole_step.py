@@ -13,19 +13,15 @@ Pages of a request lie in one extent, which is what the allocator gives while at
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
-import shlex
 import statistics
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from gpu import document, keep, note
 from hisparse_svc.bench.gpu import HostRegion
 from hisparse_svc.engine import (
     MLA_FP8,
@@ -67,14 +63,6 @@ STEPS, WARM_STEPS, STREAMS = 12, 3, 3
 WEIGHT_ROWS, HIDDEN = 57_000, 6144
 SPIN_CYCLES = 8_000_000
 Row = dict[str, Any]
-
-
-def note(*words: object) -> None:
-    """Print a line with the seconds since the start."""
-    print(f"[{time.monotonic() - START:6.1f}s]", *words, flush=True)
-
-
-START = time.monotonic()
 
 
 @dataclass
@@ -279,7 +267,7 @@ def host_backed_batch(context: int, hot_rows: int) -> int:
     return min(DEVICE_BYTES // sum(shape.device_bytes.values()), HOST_ROWS // context)
 
 
-def run(document: dict[str, Any], region: HostRegion, keys: Tensor, plans: list[Row], weights: Tensor) -> None:
+def run(result: dict[str, Any], region: HostRegion, keys: Tensor, plans: list[Row], weights: Tensor) -> None:
     """Measure every plan, and put its rows into the document as they come."""
     for plan in plans:
         context, batch = plan["context"], plan["batch"]
@@ -300,7 +288,7 @@ def run(document: dict[str, Any], region: HostRegion, keys: Tensor, plans: list[
                 else:
                     made = made or Resident(context, batch)
                     row["resident"] = made.measure(inputs)
-                document["rows"].append(row)
+                result["rows"].append(row)
                 note(json.dumps(row))
         del made, steps, inputs
         torch.cuda.empty_cache()
@@ -341,13 +329,13 @@ def plans_of(tables: list[str]) -> list[Row]:
     return plans
 
 
-def draw(document: dict[str, Any], folder: Path) -> None:
+def draw(result: dict[str, Any], folder: Path) -> None:
     """Draw tokens a second by context and by batch."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and an extra
 
     figure = Figure(figsize=(11, 4), layout="constrained", dpi=80)
     left, right = figure.subplots(1, 2)
-    rows = [row for row in document["rows"] if row["table"] == "contexts" and row["stand_in"]]
+    rows = [row for row in result["rows"] if row["table"] == "contexts" and row["stand_in"]]
     contexts = sorted({row["context"] for row in rows})
     labels = ("all resident", "host pool, 8,192 hot rows", "its copies skipped")
     for at, label in enumerate(labels):
@@ -361,7 +349,7 @@ def draw(document: dict[str, Any], folder: Path) -> None:
     left.set_xticks(range(len(contexts)), [f"{context >> 10} K" for context in contexts])
     left.set_xlabel("context; dark 8 heads a rank, light 64")
     for kind, label in ((True, "host pool, 4,096 hot rows"), (False, "all resident")):
-        points = [row for row in document["rows"] if row["table"] == "batches" and bool(row["hot_rows"]) is kind]
+        points = [row for row in result["rows"] if row["table"] == "batches" and bool(row["hot_rows"]) is kind]
         right.plot([row["batch"] for row in points], [_tokens_a_second(row) for row in points], "-o", label=label)
     right.set_xlabel("requests of 64 K (54: of 32 K), 8 heads a rank")
     for axes in (left, right):
@@ -369,8 +357,8 @@ def draw(document: dict[str, Any], folder: Path) -> None:
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")
     figure.suptitle(
-        f"{document['gpu']}, {document['date'][:10]}: a decode step of 78 layers in 20 GiB; a matmul over "
-        f"{document['stand_in_bytes'] / 1e9:.1f} GB a layer stands in for the rest of the model",
+        f"{result['gpu']}, {result['date'][:10]}: a decode step of 78 layers in 20 GiB; a matmul over "
+        f"{result['stand_in_bytes'] / 1e9:.1f} GB a layer stands in for the rest of the model",
         fontsize="medium",
     )
     figure.savefig(folder / "whole_step.png")
@@ -399,22 +387,16 @@ def main() -> None:
     keys = torch.empty((HOST_ROWS // PAGE_ROWS, INDEX_FP8.page_bytes), dtype=torch.uint8, pin_memory=True)
     note(f"{len(region.bytes) >> 30} GiB of host pool")
     weights = torch.randn((WEIGHT_ROWS, HIDDEN), device=DEVICE, dtype=torch.bfloat16)
-    document: dict[str, Any] = {
-        "what": "one decode step of a GLM-5.2-shaped model, milliseconds",
-        "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": platform.machine(),
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "lru_misses": PUBLISHED_MISSES,
-        "stand_in_bytes": weights.numel() * 2,
-        "rows": [],
-    }
+    result = document(
+        "milliseconds of one decode step of a GLM-5.2-shaped model",
+        lru_misses=PUBLISHED_MISSES,
+        stand_in_bytes=weights.numel() * 2,
+        rows=[],
+    )
     try:
-        run(document, region, keys, plans, weights)
+        run(result, region, keys, plans, weights)
     finally:
-        if arguments.out:
-            arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        keep(result, arguments.out)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def decode() -> None:
             print(f"reserved {held.lease.pages} pages; prefill runs in another process")
             subprocess.run([sys.executable, __file__, pool.node.target, held.lease.id], check=True)
             lease = held.commit()
-            numbers = [page for run in lease.extents for page in range(run.first_page, run.first_page + run.page_count)]
+            numbers = list(lease.page_numbers)
             for layer in LAYERS:
                 stored = pool.array(layer)[numbers]
                 rows = stored.reshape(-1, stored.shape[2])[:PROMPT_TOKENS]

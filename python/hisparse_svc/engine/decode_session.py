@@ -31,7 +31,6 @@ from hisparse_svc.engine.session_checks import (
     check_prefill,
     check_step,
     check_take_back,
-    pages_of,
 )
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import PAGE_ROWS, backup_pages, write_index_keys
@@ -150,7 +149,7 @@ class DecodeSession:
             if pages:
                 rule = "must not be given beside a lease, which names its pages"
                 raise InvalidInput([Problem("pages", str(list(pages)[:8]), rule, "give one of them")])
-            pages = pages_of(granted)
+            pages = granted.page_numbers
         shared = granted.shared_pages * PAGE_ROWS if granted is not None else 0
         length = shared if length is None else length
         host_pages = min(rows.pages for rows in self.memory.host.rows)
@@ -189,7 +188,7 @@ class DecodeSession:
         self._between_steps()
         seat = None if request in self._parked else self._seat(request)
         check_extension(request, lease)
-        pages = pages_of(lease)
+        pages = lease.page_numbers
         if seat is not None:
             self.memory.cache.extend_seat(seat, pages)
         elif request.parked is not None:

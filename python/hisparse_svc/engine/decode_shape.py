@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hisparse_svc.engine.hot_cache import HotCache, layer_group_problems
 from hisparse_svc.engine.rows import RowFormat
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import INDEX_FP8, Geometry
@@ -47,10 +48,7 @@ class DecodeShape:
     index_format: IndexFormat = INDEX_FP8
 
     def __post_init__(self) -> None:
-        problems = []
-        if not self.layer_groups or min(self.layer_groups) < 1:
-            rule = "must name at least one group, each of at least one layer"
-            problems.append(Problem("layer_groups", str(list(self.layer_groups)), rule, "give the model's groups"))
+        problems = layer_group_problems(self.layer_groups)
         if self.pages < 1:
             problems.append(Problem("pages", str(self.pages), "must be at least 1", "give the plan's logical pages"))
         if problems:
@@ -108,8 +106,6 @@ class DecodeShape:
     @property
     def device_bytes(self) -> dict[str, int]:
         """What a session of this shape allocates that grows with it, under the names of a plan's `device_bytes`."""
-        from hisparse_svc.engine.hot_cache import HotCache  # noqa: PLC0415 - a shape alone needs no tensors
-
         cache = HotCache(self.geometry, self.layer_groups, self.row_format, "meta", pool_rows=self.pool_rows)
         return {**cache.device_bytes, "indexer": self.index_bytes, "draft": 0, "resident": 0}
 

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
     from hisparse_svc.engine.rows import RowFormat
 
-__all__ = ["HotCache"]
+__all__ = ["HotCache", "layer_group_problems"]
+
+
+def layer_group_problems(layer_groups: Sequence[int]) -> list[Problem]:
+    """Say what is wrong with the layers of a model's groups."""
+    if layer_groups and min(layer_groups) >= 1:
+        return []
+    rule = "must name at least one group, each of at least one layer"
+    return [Problem("layer_groups", str(list(layer_groups)), rule, "give the model's groups")]
 
 
 class HotCache:
@@ -79,9 +87,8 @@ class HotCache:
         if pool_rows and pool_rows < seat_rows:
             rule = f"must be at least {seat_rows}, what {geometry.seats} seats take"
             raise InvalidInput([Problem("pool_rows", str(pool_rows), rule, "use fewer seats, or a plan's own")])
-        if not layer_groups or min(layer_groups) < 1:
-            rule = "must name at least one group, each of at least one layer"
-            raise InvalidInput([Problem("layer_groups", str(list(layer_groups)), rule, "give the model's groups")])
+        if problems := layer_group_problems(layer_groups):
+            raise InvalidInput(problems)
         self.geometry = geometry
         self.layer_groups = tuple(layer_groups)
         self.row_format = row_format

@@ -71,9 +71,7 @@ class Import:
         self.lease = self._held("nothing was written; admit the request anew")
         if not pool.fill(lease.id):
             raise LeaseNotHeld(f"lease {lease.id} has ended; nothing was written; admit the request anew")
-        self._pages = [
-            page for run in self.lease.extents for page in range(run.first_page, run.first_page + run.page_count)
-        ]
+        self._pages = self.lease.page_numbers
         self.first_token = self.lease.shared_pages * PAGE_TOKENS
         self.end_token = len(self._pages) * PAGE_TOKENS
 

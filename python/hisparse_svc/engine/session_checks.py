@@ -57,7 +57,7 @@ def check_extension(request: Running, lease: Lease) -> None:
     if request.lease is None or lease.id != request.lease.id:
         own = request.lease.id if request.lease else "none"
         problems.refuse("lease", lease.id, f"must be the request's own, {own}", "pass what Extend answered")
-    elif pages_of(lease)[: len(request.pages)] != request.pages:
+    elif lease.page_numbers[: len(request.pages)] != request.pages:
         rule = "must begin with the pages that the request has"
         problems.refuse("lease.extents", lease.extents, rule, "pass what Extend answered")
     problems.check()
@@ -112,8 +112,3 @@ def check_take_back(requests: Sequence[Running], tokens: Sequence[int]) -> None:
             rule = f"must be 0 to {request.refusable_tokens}, what its last step added beyond one token"
             problems.refuse("tokens", count, rule, "take drafts back once, after the step that added them")
     problems.check()
-
-
-def pages_of(lease: Lease) -> tuple[int, ...]:
-    """Give the pages of a lease, in token order."""
-    return tuple(page for run in lease.extents for page in range(run.first_page, run.first_page + run.page_count))

@@ -56,6 +56,11 @@ class Lease:
     extents: tuple[Extent, ...] = ()
     """Which pages, in token order; empty in lists."""
 
+    @property
+    def page_numbers(self) -> tuple[int, ...]:
+        """Every page of the extents, in token order."""
+        return tuple(page for run in self.extents for page in range(run.first_page, run.first_page + run.page_count))
+
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
