@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import faulthandler
+import os
+import signal
+import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import hisparse_svc
@@ -12,7 +16,9 @@ from hisparse_svc.engine import DecodeSession, DecodeShape, HostCopy, HostPool, 
 from tests.decode.plain import PlainRequest, PlainStep
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from multiprocessing.connection import Connection
+    from pathlib import Path
 
 TOKENS, PROMPT, STEPS = 330, 150, 150
 
@@ -44,16 +50,43 @@ def one_step(session: DecodeSession, plain: PlainRequest) -> torch.Tensor:
     return torch.stack(body.outputs)
 
 
-def run(pipe: Connection, target: str, model: str, settings: dict[str, Any], *, rank: int, devices: list[str]) -> None:
+def write_down(said: Path) -> None:
+    """Send everything that this process says to a file, a signal that ends it and native code's last words included."""
+    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(descriptor, 2)
+    faulthandler.enable(descriptor)
+    faulthandler.register(signal.SIGUSR1, descriptor)  # where it hangs, if it is asked
+
+
+@contextmanager
+def telling_at_once() -> Iterator[None]:
+    """Say what went wrong before anything is cleaned up, which may not come to its end after a CUDA error."""
+    try:
+        yield
+    except BaseException:
+        traceback.print_exc()
+        raise
+
+
+def run(
+    pipe: Connection,
+    target: str,
+    model: str,
+    settings: dict[str, Any],
+    *,
+    rank: int,
+    devices: list[str],
+    said: Path,
+) -> None:
     """Attach as rank `rank`, join the lease that is sent, and take a step for every ticket that is sent."""
-    faulthandler.enable()
+    write_down(said)
     torch.set_num_threads(1)
     device, writer = devices[rank], rank == 0
     if device != "cpu":
         torch.cuda.set_device(device)
     plan = hisparse_svc.plan(model, **settings)
     shape = DecodeShape.of_plan(plan, hisparse_svc.load_model(model))
-    with HostPool.attach(target, role="writer" if writer else "reader", rank=rank) as pool:
+    with HostPool.attach(target, role="writer" if writer else "reader", rank=rank) as pool, telling_at_once():
         if device != "cpu":
             pool.register(device=int(device.split(":")[1]))
         session = DecodeSession(shape, HostCopy.of_pool(pool), device, leases=pool.client if writer else None)

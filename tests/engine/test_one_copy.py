@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hisparse_svc.bench.shared import pool_bytes
 from hisparse_svc.engine import AttachFailed, HostPool
 
 from tests.serve.conftest import Served, environment, start
@@ -71,18 +71,6 @@ RANK = """
 """
 
 
-def shared_memory_of(pid: int) -> tuple[int, int]:
-    """Bytes of shared memory that a process maps, whole, and its proportional share of them."""
-    found = {"Rss": 0, "Pss": 0}
-    ours = False
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            ours = "hisparse-segment" in line
-        elif ours and (field := line.split(":")[0]) in found:
-            found[field] += int(line.split()[1]) * 1024
-    return found["Rss"], found["Pss"]
-
-
 def test_the_service_and_two_ranks_hold_one_copy_between_them(serve: Callable[..., Served]) -> None:
     pytest.importorskip("numpy")
     served = serve()
@@ -101,7 +89,7 @@ def test_the_service_and_two_ranks_hold_one_copy_between_them(serve: Callable[..
         for rank in ranks:
             assert rank.stdout is not None
             assert rank.stdout.readline() == "touched\n"
-        each = [shared_memory_of(pid) for pid in (served.process.pid, ranks[0].pid, ranks[1].pid)]
+        each = [pool_bytes(pid) for pid in (served.process.pid, ranks[0].pid, ranks[1].pid)]
     finally:
         for rank in ranks:
             rank.communicate("end\n", timeout=20)

@@ -40,7 +40,7 @@ class BackUp:
     def wait(self) -> None:
         """Make the current stream wait for the host copy."""
         if self.done is not None:
-            torch.cuda.current_stream().wait_event(self.done)
+            torch.cuda.current_stream(self.done.device).wait_event(self.done)
 
 
 def back_up(
@@ -80,9 +80,10 @@ def back_up(
         copy()
         return BackUp()
     event: Any = torch.cuda.Event  # untyped in torch
-    stream = torch.cuda.current_stream(cache.device) if side_stream is None else side_stream
+    here = torch.cuda.current_stream(cache.device)
+    stream = here if side_stream is None else side_stream
     appended, done = event(), event()
-    appended.record()
+    appended.record(here)
     stream.wait_event(appended)
     with torch.cuda.stream(stream):
         copy()

@@ -57,20 +57,22 @@ class CapturedStep:
             with self._session.step(requests, batch=self.batch) as step:
                 self._body(step)
             return
-        with self._session.stepping(requests, self.batch):
+        device = self._session.memory.cache.device
+        with self._session.stepping(requests, self.batch), torch.cuda.device(device):  # replays are timed there
             self.variants.replay(load_of(len(requests), 0))
 
     def _capture(self, overlap: Overlap) -> Callable[[], None]:
         new_stream: Any = torch.cuda.Stream  # untyped in torch
-        stream = new_stream()  # a capture must not be on the default stream
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):
+        with torch.cuda.device(self._session.memory.cache.device):  # graphs are captured on the device that is current
+            stream = new_stream()  # a capture must not be on the default stream
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(2):
+                    self._run(overlap)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
                 self._run(overlap)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._run(overlap)
         replay: Callable[[], None] = graph.replay
         return replay
 

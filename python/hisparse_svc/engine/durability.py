@@ -45,7 +45,7 @@ class Durability:
         if self._memory.cache.device.type == "cuda":
             event: Any = torch.cuda.Event  # untyped in torch
             done = event()
-            done.record()
+            done.record(torch.cuda.current_stream(self._memory.cache.device))
         self._unsettled.append((done, {request: request.backed_up_pages * PAGE_ROWS for request in requests}))
 
     def settle(self, *, wait: bool) -> None:

@@ -99,7 +99,7 @@ def attend_hits_first(
         return merge_lse(results, sink=sink, out=out, lse=lse)
     event: Any = torch.cuda.Event  # untyped in torch
     parted, attended = event(), event()
-    parted.record()
+    parted.record(torch.cuda.current_stream(q.device))
     attend(split.hits, left, results[0])
     side_stream.wait_event(parted)
     with torch.cuda.stream(side_stream):

@@ -65,7 +65,7 @@ class Import:
             rule = f"must be {pool.epoch}: the lease is of another pool, or of this one before a restart"
             raise InvalidInput([Problem("lease.epoch", str(lease.epoch), rule, "admit the request here")])
         self._pool = pool
-        self._on_device = False
+        self._devices: set[torch.device] = set()
         self._over = False
         self.lease = lease
         self.lease = self._held("nothing was written; admit the request anew")
@@ -156,7 +156,7 @@ class Import:
         )  # of a copy without a hot cache: nothing of it is used
         start = first_token - first_page * PAGE_TOKENS
         backup_pages(geometry, self._pool.rows(layer), data, pages, first_token=start, first_layer=index)
-        self._on_device = True
+        self._devices.add(data.device)
 
     def _runs(self, first_token: int, tokens: int) -> Iterator[tuple[int, int, int, int]]:
         """Give page, first row, first token of the input, and rows, for each page touched."""
@@ -215,10 +215,10 @@ class Import:
             LeaseNotHeld: It ended meanwhile: nobody may read what was written as this request's.
         """
         self._over = True
-        if self._on_device:
+        for device in self._devices:
             import torch  # noqa: PLC0415 - loaded already
 
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         try:
             if kind is None:
                 self._held(_ENDED)

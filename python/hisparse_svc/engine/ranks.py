@@ -77,30 +77,34 @@ class WriterFence:
 class ReaderFence:
     """A reader's side."""
 
-    def __init__(self, handles: tuple[bytes, ...], writer_device: torch.device | str) -> None:
+    def __init__(
+        self, handles: tuple[bytes, ...], writer_device: torch.device | str, *, device: torch.device | str | None = None
+    ) -> None:
         """Open the writer's events.
 
         Args:
             handles: `WriterFence.handles`.
             writer_device: Where the writer's session decodes, as this process counts devices.
+            device: Where this rank's decodes; the current device where not given.
 
         Raises:
             InvalidInput: The writer decodes on a GPU and gave no events, or the device is none.
             DeviceUnavailable: A GPU that is not here.
         """
-        device = usable_device(writer_device)
-        if device.type == "cuda" and not handles:
+        writers = usable_device(writer_device)
+        self._device = usable_device(device) if device is not None else None
+        if writers.type == "cuda" and not handles:
             rule = "must be those of the writer's fence"
             raise InvalidInput([Problem("handles", "none", rule, "send WriterFence.handles to every rank")])
         event: Any = torch.cuda.Event  # untyped in torch
-        self._events = [event.from_ipc_handle(device, handle) for handle in handles]
+        self._events = [event.from_ipc_handle(writers, handle) for handle in handles]
 
     def wait(self, ticket: Ticket) -> None:
-        """Make the current stream wait for what the writer had written; before a step, never within a capture.
+        """Make this rank's current stream wait for what the writer had written; before a step, never within a capture.
 
         Args:
             ticket: The writer's last one, made before this step began.
         """
         if self._events:
             # An event recorded anew since stands for more than this ticket: waiting for it is enough, too.
-            torch.cuda.current_stream().wait_event(self._events[ticket.number % _EVENTS])
+            torch.cuda.current_stream(self._device).wait_event(self._events[ticket.number % _EVENTS])

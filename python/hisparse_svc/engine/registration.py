@@ -76,9 +76,10 @@ class Cuda:
         from hisparse_svc.kernels import demand_cuda  # noqa: PLC0415 - needs torch
 
         demand_cuda('nothing is to be registered: decode on "cpu" without it, or run where there is a GPU')
-        torch.zeros(1, device=f"cuda:{device}")  # makes torch's own context current here
+        with torch.cuda.device(device):
+            torch.zeros(1, device="cuda")  # makes torch's own context current here
+            _, self._context = driver.cuCtxGetCurrent()
         self._driver = driver
-        _, self._context = driver.cuCtxGetCurrent()
         attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED
         code, supported = driver.cuDeviceGetAttribute(attribute, device)
         self.takes_read_only = code == driver.CUresult.CUDA_SUCCESS and bool(supported)
@@ -93,7 +94,12 @@ class Cuda:
         flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
         if read_only:
             flags |= self._driver.CU_MEMHOSTREGISTER_READ_ONLY
-        self._check(self._driver.cuMemHostRegister(address, size, flags), f"cannot page-lock {size:,} bytes")
+        # Pushed, not set: whichever device is current in the caller's thread stays so.
+        self._check(self._driver.cuCtxPushCurrent(self._context), "cannot reach the GPU")
+        try:
+            self._check(self._driver.cuMemHostRegister(address, size, flags), f"cannot page-lock {size:,} bytes")
+        finally:
+            self._driver.cuCtxPopCurrent()
 
     def unregister(self, address: int) -> None:
         """Undo it, on whatever thread."""

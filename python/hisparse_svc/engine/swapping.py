@@ -100,10 +100,11 @@ def swap_in(
         for part in parts:
             fetch(part)
         return SwapIn(plan.rows, plan.counts)
-    stream = torch.cuda.current_stream(cache.device) if side_stream is None else side_stream
+    here = torch.cuda.current_stream(cache.device)
+    stream = here if side_stream is None else side_stream
     event: Any = torch.cuda.Event  # untyped in torch
     resolved = event()
-    resolved.record()
+    resolved.record(here)
     stream.wait_event(resolved)
     ready = []
     with torch.cuda.stream(stream):

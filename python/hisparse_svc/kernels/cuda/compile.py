@@ -149,8 +149,8 @@ class Kernel:
         self._core = core
         self._threads = threads
         self._shared_bytes = shared_bytes
-        self._device = core.Device(device)
-        self._device.set_current()
+        self._device = device
+        core.Device(device).set_current()
         self._code = core.ObjectCode.from_cubin(cubin)
         self._kernel = self._code.get_kernel(name)
         attribute = driver.CUfunction_attribute
@@ -177,10 +177,13 @@ class Kernel:
         return int(self._kernel.attributes.local_size_bytes)
 
     def launch(self, stream: torch.cuda.Stream, blocks: int, *arguments: object) -> None:
-        """Launch it on a torch stream; captured where that stream is being captured."""
+        """Launch it on a torch stream of its device; captured where that stream is being captured."""
+        import torch  # noqa: PLC0415 - as in `arch_of`
+
         core = self._core
         config = core.LaunchConfig(grid=blocks, block=self._threads, shmem_size=self._shared_bytes)
-        core.launch(_stream(stream.cuda_stream), config, self._kernel, *arguments)
+        with torch.cuda.device(self._device):  # the default stream is that of whichever device is current
+            core.launch(_stream(stream.cuda_stream), config, self._kernel, *arguments)
 
 
 @functools.lru_cache(maxsize=64)
@@ -220,14 +223,10 @@ def load_kernel(
         CompileFailed: With the compiler's log.
         DeviceUnavailable: No CUDA, a device too old, or one that cannot give that much shared memory.
     """
+    import torch  # noqa: PLC0415 - as in `arch_of`
+
     arch = arch_of(device) + ("a" if own_arch else "")
     defines = dict(constants, THREADS=threads, SHARED_BYTES=shared_bytes)
-    return Kernel(
-        device,
-        compile_cubin(source, defines, arch),
-        name,
-        threads=threads,
-        shared_bytes=shared_bytes,
-        beside=beside,
-        cluster=cluster,
-    )
+    code = compile_cubin(source, defines, arch)
+    with torch.cuda.device(device):  # the caller's device is current again behind it
+        return Kernel(device, code, name, threads=threads, shared_bytes=shared_bytes, beside=beside, cluster=cluster)
