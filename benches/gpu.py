@@ -23,9 +23,9 @@ def note(*words: object) -> None:
     print(f"[{time.time() - _START:6.1f}s]", *words, flush=True)
 
 
-def document(unit: str, **more: object) -> dict[str, Any]:
+def document(unit: str, *, device: str = "cuda", **more: object) -> dict[str, Any]:
     """Begin a result: machine, command, what its figures are, and more."""
-    return {**machine(), "command": shlex.join(["python", *sys.argv]), "unit": unit, **more}
+    return {**machine(device), "command": shlex.join(["python", *sys.argv]), "unit": unit, **more}
 
 
 def keep(result: dict[str, Any], out: Path | None) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from gpu import document, keep, note
 from hisparse_svc.bench.gpu import HostRegion, Timer
-from hisparse_svc.bench.scene import TOP_K, Scene
+from hisparse_svc.bench.scene import TOP_K, Scene, geometry_of, hosts_of
 from hisparse_svc.engine import attend_hits_first
 from hisparse_svc.engine.swapping import SwapIn
 from hisparse_svc.kernels import SplitPicks, gather_blocks, merge_lse, sparse_mla_decode, split_picks
@@ -192,7 +192,7 @@ def main() -> None:
     note("host memory filled")
     table = []
     for batch in BATCHES:
-        scene = Scene(region, ROW_BYTES, batch, arguments.groups, 1)
+        scene = Scene(geometry_of(batch), hosts_of(region, ROW_BYTES, arguments.groups, 1))
         for hot in scene.cache.rows:
             hot[0].copy_(rows.repeat(-(-hot.shape[1] // SAMPLE_ROWS), 1)[: hot.shape[1]])
         steps = [Step(scene, heads) for heads in HEADS]

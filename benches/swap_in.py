@@ -15,7 +15,7 @@ import torch
 from gpu import document, keep, note
 from hisparse_svc.bench import plots
 from hisparse_svc.bench.gpu import HostRegion, Timer
-from hisparse_svc.bench.scene import TOKENS, TOP_K, Plain, Scene, random_step
+from hisparse_svc.bench.scene import TOKENS, TOP_K, Plain, Scene, geometry_of, hosts_of, random_step
 from hisparse_svc.bench.swap_in import MOST_GROUPS, UNIT, Row, best_of, layer_bytes, layouts, swap_in_row
 from hisparse_svc.engine import Geometry, HotCache, RowFormat
 from hisparse_svc.kernels import PAGE_ROWS, StepPlan, cuda
@@ -75,7 +75,7 @@ def table_swap_in(region: HostRegion, timer: Timer, options: argparse.Namespace)
         region.number_rows(row_bytes)
         for seats in (128, 32):
             groups = min(MOST_GROUPS, len(region.bytes) // layer_bytes(row_bytes))
-            scene = Scene(region, row_bytes, seats, groups, 1)
+            scene = Scene(geometry_of(seats), hosts_of(region, row_bytes, groups, 1))
             scene.ascending = options.ascending
             for layout, pages in layouts(seats, options.only, options.layouts).items():
                 scene.place(pages)
@@ -87,7 +87,8 @@ def table_swap_in(region: HostRegion, timer: Timer, options: argparse.Namespace)
 
 def groups_row(region: HostRegion, timer: Timer, seats: int, misses: int) -> Row:
     """Four layers that share an index: side by side and fetched at once, first layer first, or layer by layer."""
-    side, apart = Scene(region, 656, seats, 2, 4), Scene(region, 656, seats, 8, 1)
+    side = Scene(geometry_of(seats), hosts_of(region, 656, 2, 4))
+    apart = Scene(geometry_of(seats), hosts_of(region, 656, 8, 1))
     side.set(misses)
     apart.set(misses)
 
@@ -112,7 +113,7 @@ def groups_row(region: HostRegion, timer: Timer, seats: int, misses: int) -> Row
 
 def backup_row(region: HostRegion, timer: Timer, row_bytes: int, layers: int, groups: int) -> Row:
     """One step's rows of 128 requests, and a prefill's 16,384 tokens."""
-    scene, tokens = Scene(region, row_bytes, 128, groups, layers), 16_384
+    scene, tokens = Scene(geometry_of(128), hosts_of(region, row_bytes, groups, layers)), 16_384
     new = torch.zeros((layers, tokens, row_bytes), dtype=torch.uint8, device="cuda")
     pages = torch.arange(tokens // PAGE_ROWS, dtype=torch.int32, device="cuda")
 

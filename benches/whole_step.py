@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ from hisparse_svc.kernels.words import pack
 from hisparse_svc.topk import PUBLISHED_MISSES, Locality
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from hisparse_svc.engine import LayerStep
     from torch import Tensor
@@ -63,6 +64,19 @@ STEPS, WARM_STEPS, STREAMS = 12, 3, 3
 WEIGHT_ROWS, HIDDEN = 57_000, 6144
 SPIN_CYCLES = 8_000_000
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is decoded and how often: GLM-5.2 in shape, unless a program is only tried."""
+
+    groups: tuple[int, ...] = GROUPS
+    top_k: int = TOP_K
+    index_heads: int = INDEX_HEADS
+    misses: Mapping[int, float] | None = None
+    steps: int = STEPS
+    warm_steps: int = WARM_STEPS
+    device: str = DEVICE
 
 
 @dataclass
@@ -80,16 +94,17 @@ class Inputs:
     weights: Tensor | None
 
     @staticmethod
-    def make(batch: int, heads: int, steps: Tensor, weights: Tensor | None) -> Inputs:
+    def make(batch: int, heads: int, steps: Tensor, weights: Tensor | None, index_heads: int = INDEX_HEADS) -> Inputs:
         """Make random ones."""
-        q = torch.randn((batch, 1, heads, 576), device=DEVICE).bfloat16()
-        row = torch.randint(0, 100, (batch, 1, 656), dtype=torch.uint8, device=DEVICE)
+        device = steps.device
+        q = torch.randn((batch, 1, heads, 576), device=device).bfloat16()
+        row = torch.randint(0, 100, (batch, 1, 656), dtype=torch.uint8, device=device)
         index = IndexInputs(
-            torch.randn((batch, 1, INDEX_HEADS, 128), device=DEVICE).bfloat16(),
-            torch.rand((batch, 1, INDEX_HEADS), device=DEVICE),
-            torch.randn((batch, 1, 128), device=DEVICE).bfloat16(),
+            torch.randn((batch, 1, index_heads, 128), device=device).bfloat16(),
+            torch.rand((batch, 1, index_heads), device=device),
+            torch.randn((batch, 1, 128), device=device).bfloat16(),
         )
-        hidden = torch.randn((batch, HIDDEN), device=DEVICE).bfloat16()
+        hidden = torch.randn((batch, HIDDEN), device=device).bfloat16()
         return Inputs(q, row, index, steps[0].clone(), steps, hidden, weights)
 
     def rest_of_layer(self) -> None:
@@ -98,49 +113,63 @@ class Inputs:
             torch.matmul(self.hidden, self.weights.T)
 
 
-def streams_of(context: int, batch: int) -> tuple[Locality, Tensor]:
+def streams_of(context: int, batch: int, setting: Setting = Setting(), seed: int = 0) -> tuple[Locality, Tensor]:
     """Picks of every step, group and request; groups of a request share `STREAMS` streams in turn."""
+    streams, top_k = batch * STREAMS, setting.top_k
     # The newest page never misses.
-    locality = Locality(context - PAGE_ROWS, batch * STREAMS, top_k=TOP_K)
-    found = np.stack([np.stack([locality.step(s) for s in range(batch * STREAMS)]) for _ in range(STEPS + WARM_STEPS)])
-    steps = torch.from_numpy(found).view(-1, batch, STREAMS, 1, TOP_K).transpose(1, 2)
-    return locality, steps[:, torch.arange(len(GROUPS)) % STREAMS].to(DEVICE)
+    locality = Locality(context - PAGE_ROWS, streams, top_k=top_k, misses=setting.misses, seed=seed)
+    every = range(setting.steps + setting.warm_steps)
+    found = np.stack([np.stack([locality.step(stream) for stream in range(streams)]) for _ in every])
+    steps = torch.from_numpy(found).view(-1, batch, STREAMS, 1, top_k).transpose(1, 2)
+    return locality, steps[:, torch.arange(len(setting.groups)) % STREAMS].to(setting.device)
 
 
-def timed(inputs: Inputs, replay: Callable[[], None]) -> Row:
-    """Milliseconds of a step, median over steps, each with its own picks."""
-    event: Any = torch.cuda.Event
-    sleep: Any = torch.cuda._sleep
+def timed(
+    inputs: Inputs,
+    replay: Callable[[], None],
+    *,
+    warm_steps: int = WARM_STEPS,
+    together: Callable[[], object] = lambda: None,
+) -> Row:
+    """Milliseconds of a step, median over steps, each with its own picks; `together` waits for other ranks."""
     took = []
     for picks in inputs.steps:
         inputs.picks.copy_(picks)
-        torch.cuda.synchronize()
-        sleep(SPIN_CYCLES)  # hides the launch: an engine prepares its next step while this one runs
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        start.record()
-        replay()
-        end.record()
-        torch.cuda.synchronize()
-        took.append(start.elapsed_time(end))
-    took = sorted(took[WARM_STEPS:])
+        took.append(_took_ms(replay, together) if inputs.steps.is_cuda else _host_ms(replay, together))
+    took = sorted(took[warm_steps:])
     return {"ms": round(statistics.median(took), 3), "spread_ms": round(took[-1] - took[0], 3)}
+
+
+def _took_ms(replay: Callable[[], None], together: Callable[[], object]) -> float:
+    event: Any = torch.cuda.Event
+    sleep: Any = torch.cuda._sleep
+    torch.cuda.synchronize()
+    together()
+    sleep(SPIN_CYCLES)  # hides the launch: an engine prepares its next step while this one runs
+    start, end = event(enable_timing=True), event(enable_timing=True)
+    start.record()
+    replay()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def _host_ms(replay: Callable[[], None], together: Callable[[], object]) -> float:
+    together()
+    start = time.perf_counter()
+    replay()
+    return (time.perf_counter() - start) * 1e3
 
 
 class HostBacked:
     """A session of `batch` requests of `context` tokens, each with `hot_rows` hot rows, and its captured steps."""
 
-    def __init__(self, region: HostRegion, keys: Tensor, context: int, batch: int, hot_rows: int) -> None:
+    def __init__(self, host: HostCopy, context: int, batch: int, hot_rows: int, setting: Setting = Setting()) -> None:
         pages = batch * (context // PAGE_ROWS)
-        geometry = Geometry(seats=batch, hot_rows=hot_rows, top_k=TOP_K, context_tokens=context)
-        self.shape = DecodeShape(geometry, GROUPS, MLA_FP8, pages)
-        at, rows = 0, []
-        for layers in GROUPS:
-            size = pages * PAGE_ROWS * layers * MLA_FP8.row_bytes
-            rows.append(HostRows(region.bytes[at : at + size].view(pages, PAGE_ROWS, layers, MLA_FP8.row_bytes)))
-            at += size
-        # Index keys of all groups are backed up to one place here: nothing reads them again, and memory is scarce.
-        host = HostCopy(tuple(rows), (keys[:pages],) * len(GROUPS))
-        self.session = DecodeSession(self.shape, host, DEVICE)
+        geometry = Geometry(seats=batch, hot_rows=hot_rows, top_k=setting.top_k, context_tokens=context)
+        self.setting = setting
+        self.shape = DecodeShape(geometry, setting.groups, MLA_FP8, pages)
+        self.session = DecodeSession(self.shape, host, setting.device)
         held = context // PAGE_ROWS
         start = context - PAGE_ROWS
         self.requests = [
@@ -155,17 +184,17 @@ class HostBacked:
     def prime(self, locality: Locality) -> None:
         """Put every request where it was before the first step: the top of its stacks hot, in their order."""
         cache, geometry = self.session.memory.cache, self.shape.geometry
-        slots = torch.arange(geometry.hot_rows, device=DEVICE)
+        slots = torch.arange(geometry.hot_rows, device=cache.device)
         for seat, request in enumerate(self.requests):
             request.length = geometry.context_tokens - PAGE_ROWS
             for stream in range(STREAMS):
                 recent = locality.first[seat * STREAMS + stream][: geometry.hot_rows][::-1].copy()
-                cache.words[stream::STREAMS, seat] = pack(geometry, slots, torch.from_numpy(recent).to(DEVICE))
+                cache.words[stream::STREAMS, seat] = pack(geometry, slots, torch.from_numpy(recent).to(cache.device))
         cache.state.lengths.fill_(geometry.context_tokens - PAGE_ROWS)
 
     def body(self, inputs: Inputs) -> Callable[[LayerStep], None]:
         """Give the step over all layers, reading the inputs."""
-        places = [self.shape.place(layer) for layer in range(LAYERS)]
+        places = [self.shape.place(layer) for layer in range(self.shape.layers)]
 
         def run(step: LayerStep) -> None:
             for layer, (group, place) in enumerate(places):
@@ -177,7 +206,9 @@ class HostBacked:
 
         return run
 
-    def measure(self, inputs: Inputs, locality: Locality, variant: str) -> Row:
+    def measure(
+        self, inputs: Inputs, locality: Locality, variant: str, *, together: Callable[[], object] = lambda: None
+    ) -> Row:
         """Time the steps of one variant, each from the same state."""
         gather = swapping.gather
         if variant == "copies skipped":
@@ -188,15 +219,16 @@ class HostBacked:
         finally:
             swapping.gather = gather
         self.prime(locality)
-        return timed(inputs, lambda: captured.replay(self.requests))
+        replay = lambda: captured.replay(self.requests)  # noqa: E731
+        return timed(inputs, replay, warm_steps=self.setting.warm_steps, together=together)
 
     def miss_share(self, inputs: Inputs, locality: Locality) -> float:
         """Share of picks that miss, over the first steps from the primed state."""
         self.prime(locality)
-        missed = torch.zeros((), dtype=torch.int64, device=DEVICE)
+        missed = torch.zeros((), dtype=torch.int64, device=self.setting.device)
 
         def run(step: LayerStep) -> None:
-            for layer in range(LAYERS):
+            for layer in range(self.shape.layers):
                 group, place = self.shape.place(layer)
                 step.attend(layer, inputs.q, inputs.row, scale=SCALE, index=inputs.picks[group] if place == 0 else None)
                 if place == 0:
@@ -206,7 +238,20 @@ class HostBacked:
             inputs.picks.copy_(picks)
             with self.session.step(self.requests) as step:
                 run(step)
-        return round(int(missed) / (3 * len(GROUPS) * self.batch * TOP_K), 4)
+        return round(int(missed) / (3 * inputs.picks.numel()), 4)
+
+
+def host_copy_of(region: HostRegion, keys: Tensor, pages: int) -> HostCopy:
+    """Rows of all groups in a region, one behind the other.
+
+    Index keys of all groups are backed up to one place: nothing reads them again, and memory is scarce.
+    """
+    at, rows = 0, []
+    for layers in GROUPS:
+        size = pages * PAGE_ROWS * layers * MLA_FP8.row_bytes
+        rows.append(HostRows(region.bytes[at : at + size].view(pages, PAGE_ROWS, layers, MLA_FP8.row_bytes)))
+        at += size
+    return HostCopy(tuple(rows), (keys[:pages],) * len(GROUPS))
 
 
 class Resident:
@@ -279,7 +324,8 @@ def run(result: dict[str, Any], region: HostRegion, keys: Tensor, plans: list[Ro
                 row = {key: plan[key] for key in ("table", "context", "batch", "hot_rows")}
                 row |= {"heads": heads, "stand_in": stand_in}
                 if plan["hot_rows"]:
-                    made = made or HostBacked(region, keys, context, batch, plan["hot_rows"])
+                    pages = batch * (context // PAGE_ROWS)
+                    made = made or HostBacked(host_copy_of(region, keys, pages), context, batch, plan["hot_rows"])
                     if "miss_share" not in plan:
                         plan["miss_share"] = made.miss_share(inputs, locality)
                     row["miss_share"] = plan["miss_share"]

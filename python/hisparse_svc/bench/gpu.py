@@ -26,16 +26,20 @@ _SPIN_CYCLES = 200_000
 _REPLAYS = 11
 
 
-def machine() -> dict[str, Any]:
+def machine(device: str = "cuda") -> dict[str, Any]:
     """What the figures hold for.
+
+    Args:
+        device: `"cpu"` where a program is only tried: its figures say nothing.
 
     Raises:
         DeviceUnavailable: There is no GPU to measure.
     """
-    demand_cuda("measure on the machine with the GPU")
+    if device != "cpu":
+        demand_cuda("measure on the machine with the GPU")
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "gpu": torch.cuda.get_device_name(),
+        "gpu": "none: the CPU's reference kernels" if device == "cpu" else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
@@ -49,6 +53,17 @@ def plain_kernel(source: Path) -> Any:
     return Program(source.read_text(encoding="utf-8"), "c++", options).compile("cubin").get_kernel(source.stem)
 
 
+def captured(work: Callable[[], None], reset: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Give a graph of work that was done once before: its kernels are compiled."""
+    reset()
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
 class Timer:
     """Median microseconds of captured work; before each replay what it changes is reset and the L2 is flushed."""
 
@@ -59,12 +74,7 @@ class Timer:
         self, work: Callable[[], None], parts: int, reset: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:
         """Time `work`, which does `parts` equal things one after another; the result is of one."""
-        reset()
-        work()  # compiles
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            work()
+        graph = captured(work, reset)
         event: Any = torch.cuda.Event  # untyped in torch, as are the two below
         start, end = (event(enable_timing=True) for _ in range(2))
         sleep: Any = torch.cuda._sleep
@@ -81,6 +91,20 @@ class Timer:
             found.append(start.elapsed_time(end) * 1e3 / parts)
         found = sorted(found[1:])
         return {"us": round(statistics.median(found), 2), "spread_us": round(found[-1] - found[0], 2)}
+
+
+def number_rows(rows: torch.Tensor, first: int = 0) -> None:
+    """Write its number, from `first` on, to the first and to the last eight bytes of every row, the last dimension."""
+    words, each = rows.view(torch.int64), rows[0, ..., 0].numel()
+    step = -(-len(words) // _THREADS)
+
+    def number(start: int) -> None:
+        part = words[start : start + step]
+        numbers = torch.arange(first + start * each, first + (start + len(part)) * each).view(part.shape[:-1])
+        part[..., 0] = part[..., -1] = numbers
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(number, range(0, len(words), step)))
 
 
 class HostRegion:
@@ -109,15 +133,7 @@ class HostRegion:
     def number_rows(self, row_bytes: int) -> None:
         """Write its number to the first and to the last eight bytes of every row."""
         rows = len(self.bytes) // row_bytes
-        words = self.bytes[: rows * row_bytes].view(torch.int64).view(rows, row_bytes // 8)
-        step = -(-rows // _THREADS)
-
-        def number(start: int) -> None:
-            part = words[start : start + step]
-            part[:, 0] = part[:, -1] = torch.arange(start, start + len(part))
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(number, range(0, rows, step)))
+        number_rows(self.bytes[: rows * row_bytes].view(rows, row_bytes))
 
     @staticmethod
     def huge_bytes() -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from cuda.core import LaunchConfig, Stream, launch
 
-from hisparse_svc.bench.gpu import plain_kernel
+from hisparse_svc.bench.gpu import number_rows, plain_kernel
 from hisparse_svc.engine import Geometry, HostRows, HotCache, RowFormat
-from hisparse_svc.kernels import PAGE_ROWS, StepPlan, cuda
+from hisparse_svc.kernels import PAGE_ROWS, StepPlan, backup, gather, resolve
 from hisparse_svc.kernels.words import pack
 
 if TYPE_CHECKING:
@@ -24,39 +25,56 @@ TOP_K = 2048
 POOL_PAGES = 128 * TOKENS // PAGE_ROWS
 
 
-def random_step(cache: HotCache, misses: int, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def random_step(
+    cache: HotCache, misses: int, lengths: torch.Tensor, tokens_in_all: int = TOKENS
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Words of every group and seat, and picks `[group, seat, query row, top_k]` of which `misses` are not hot."""
     geometry, device = cache.geometry, cache.device
     seats, hot = geometry.seats, geometry.hot_rows
     words, picks = torch.empty_like(cache.words), []
-    beyond = torch.arange(TOKENS - 1, device=device) >= (lengths[:, None] - 1)
+    beyond = torch.arange(tokens_in_all - 1, device=device) >= (lengths[:, None] - 1)
     for group in range(len(cache.layer_groups)):
-        tokens = (torch.rand((seats, TOKENS - 1), device=device) + 2 * beyond).argsort(1)
+        tokens = (torch.rand((seats, tokens_in_all - 1), device=device) + 2 * beyond).argsort(1)
         slots = torch.rand((seats, hot), device=device).argsort(1)
         words[group] = pack(geometry, slots, tokens[:, :hot])
-        hits = torch.rand((seats, hot), device=device).argsort(1)[:, : TOP_K - misses]
+        hits = torch.rand((seats, hot), device=device).argsort(1)[:, : geometry.top_k - misses]
         chosen = torch.cat([tokens[:, :hot].gather(1, hits), tokens[:, hot : hot + misses]], 1)
         picks.append(chosen.gather(1, torch.rand(chosen.shape, device=device).argsort(1)).int())
     # Query rows pick the same tokens in other orders, as drafts nearly do: their union is what is resolved.
     return words, torch.stack([torch.stack(picks).roll(100 * row, 2) for row in range(geometry.query_rows)], 2)
 
 
-class Scene:
-    """`groups` groups of `layers` layers each, side by side; every group has its own words, plan, host and hot rows."""
+def geometry_of(seats: int) -> Geometry:
+    """What the figures are of: 64 K of context, 2,048 picks, 4,096 hot rows."""
+    return Geometry(seats=seats, hot_rows=4096, top_k=TOP_K, context_tokens=TOKENS)
 
-    def __init__(self, region: HostRegion, row_bytes: int, seats: int, groups: int, layers: int) -> None:
-        self.geometry = Geometry(seats=seats, hot_rows=4096, top_k=TOP_K, context_tokens=TOKENS)
-        self.row_bytes, self.groups, self.layers = row_bytes, groups, layers
+
+def hosts_of(region: HostRegion, row_bytes: int, groups: int, layers: int) -> list[HostRows]:
+    """Cut a region into groups of `layers` layers, side by side."""
+    shape = (POOL_PAGES, PAGE_ROWS, layers, row_bytes)
+    size = POOL_PAGES * PAGE_ROWS * layers * row_bytes
+    return [HostRows(region.bytes[at * size : (at + 1) * size].view(shape)) for at in range(groups)]
+
+
+def number_hosts(hosts: Sequence[HostRows]) -> None:
+    """Write its number to every row, as `Scene.check` expects it; groups are equally large."""
+    for group, host in enumerate(hosts):
+        number_rows(host.view, group * host.view[..., 0].numel())
+
+
+class Scene:
+    """Groups of as many layers each, side by side; every group has its own words, plan, host and hot rows."""
+
+    def __init__(self, geometry: Geometry, hosts: Sequence[HostRows], device: str = "cuda") -> None:
+        self.geometry, self.hosts = geometry, list(hosts)
+        self.groups, self.layers, self.row_bytes = len(hosts), hosts[0].layers, hosts[0].row_bytes
         self.ascending = False
-        self.cache = HotCache(self.geometry, [layers] * groups, RowFormat("rows", row_bytes), "cuda")
-        shape = (POOL_PAGES, PAGE_ROWS, layers, row_bytes)
-        size = POOL_PAGES * PAGE_ROWS * layers * row_bytes
-        self.hosts = [HostRows(region.bytes[at * size : (at + 1) * size].view(shape)) for at in range(groups)]
-        self.plans = [StepPlan.allocate(self.geometry, "cuda") for _ in range(groups)]
+        self.cache = HotCache(geometry, [self.layers] * self.groups, RowFormat("rows", self.row_bytes), device)
+        self.plans = [StepPlan.allocate(geometry, device) for _ in range(self.groups)]
         for plan in self.plans:
-            plan.seats[:] = torch.randperm(seats, dtype=torch.int32)
-        pages = self.geometry.map_pages
-        self.place([list(range(seat * pages, (seat + 1) * pages)) for seat in range(seats)])
+            plan.seats[:] = torch.randperm(geometry.seats, dtype=torch.int32)
+        pages = geometry.map_pages
+        self.place([list(range(seat * pages, (seat + 1) * pages)) for seat in range(geometry.seats)])
 
     def place(self, pages: Sequence[Sequence[int]]) -> None:
         """Give every seat its host pages; a seat's request fills them."""
@@ -69,7 +87,8 @@ class Scene:
 
     def set(self, misses: int) -> None:
         """Set up words and picks, and resolve once."""
-        self._words, picks = random_step(self.cache, misses, self.cache.state.lengths)
+        tokens = self.geometry.context_tokens
+        self._words, picks = random_step(self.cache, misses, self.cache.state.lengths, tokens)
         picks = picks.sort(3).values if self.ascending else picks
         for group, plan in enumerate(self.plans):
             plan.picks[:] = picks[group][plan.seats.long()]
@@ -85,18 +104,16 @@ class Scene:
 
     def resolve(self, group: int) -> None:
         """Resolve one group."""
-        cuda.resolve(self.geometry, self.cache.words[group], self.cache.state, self.plans[group])
+        resolve(self.geometry, self.cache.words[group], self.cache.state, self.plans[group])
 
     def gather(self, group: int, blocks: int, layers: range | None = None) -> None:
         """Gather one group."""
         cache, plan = self.cache, self.plans[group]
-        cuda.gather(
-            self.geometry, self.hosts[group], cache.rows[group], cache.state, plan, layers=layers, blocks=blocks
-        )
+        gather(self.geometry, self.hosts[group], cache.rows[group], cache.state, plan, layers=layers, blocks=blocks)
 
     def backup(self, group: int) -> None:
         """Back one step of one group up."""
-        cuda.backup(self.geometry, self.hosts[group], self.cache.rows[group], self.cache.state, self.plans[group])
+        backup(self.geometry, self.hosts[group], self.cache.rows[group], self.cache.state, self.plans[group])
 
     def each(self, *steps: Callable[[int], None]) -> Callable[[], None]:
         """Work that does these steps for every group in turn."""
@@ -111,7 +128,7 @@ class Scene:
     def listed(self, group: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Host row and hot row of every miss of a group, as listed."""
         plan, state = self.plans[group], self.cache.state
-        used = torch.arange(self.geometry.picks, device="cuda")[None] < plan.counts[:, None]
+        used = torch.arange(self.geometry.picks, device=self.cache.device)[None] < plan.counts[:, None]
         token, row = plan.misses[..., 0][used].long(), plan.misses[..., 1][used].long()
         page = state.page_map.long()[row // self.geometry.padded_rows, token // PAGE_ROWS]
         return page * PAGE_ROWS + token % PAGE_ROWS, row
@@ -122,9 +139,18 @@ class Scene:
             host_row, hot_row = self.listed(group)
             for layer in range(self.layers):
                 found = self.cache.rows[group][layer][hot_row].view(torch.int64)
-                expected = (group * POOL_PAGES * PAGE_ROWS + host_row) * self.layers + layer
+                expected = (group * self.hosts[group].pages * PAGE_ROWS + host_row) * self.layers + layer
                 if not (torch.equal(found[:, 0], expected) and torch.equal(found[:, -1], expected)):
                     raise AssertionError(f"group {group}, layer {layer}: a row is not the one that was missed")
+
+    def digest(self) -> str:
+        """What was fetched, and where to: the same on every rank that missed the same."""
+        found = hashlib.sha256()
+        for group in range(self.groups):
+            host_row, hot_row = self.listed(group)
+            for part in (host_row, hot_row, self.cache.rows[group][:, hot_row]):
+                found.update(part.contiguous().cpu().numpy().tobytes())
+        return found.hexdigest()
 
 
 class Plain:

@@ -20,7 +20,7 @@ import torch
 
 from hisparse_svc import testing
 from hisparse_svc.bench.gpu import HostRegion, Timer, machine
-from hisparse_svc.bench.scene import POOL_PAGES, TOKENS, Plain, Scene
+from hisparse_svc.bench.scene import POOL_PAGES, TOKENS, Plain, Scene, geometry_of, hosts_of
 from hisparse_svc.kernels import PAGE_ROWS, gather_blocks
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def measure(wanted: Wanted, say: Callable[[str], None]) -> Row:
     for row_bytes in wanted.row_bytes:
         region.number_rows(row_bytes)
         for seats in wanted.requests:
-            scene = Scene(region, row_bytes, seats, min(MOST_GROUPS, wanted.host_bytes // layer_bytes(row_bytes)), 1)
+            groups = min(MOST_GROUPS, wanted.host_bytes // layer_bytes(row_bytes))
+            scene = Scene(geometry_of(seats), hosts_of(region, row_bytes, groups, 1))
             scene.ascending = wanted.ascending
             for layout, pages in layouts(seats, wanted.layouts).items():
                 scene.place(pages)
