@@ -38,12 +38,14 @@ if sys.argv[2] == "spin":
 sys.stdin.read()
 """
 
-# Name, what the server's Python does, its limit of Admits per second (0: none), flags of the generator.
+# Name, what the server's Python does, its limit of Admits per second (0: none), flags of the generator. Its rate is
+# of Admits, and each is followed by a Release.
 RUNS: list[tuple[str, str, int, list[str]]] = [
     ("saturated", "idle", 0, ["--call", "admit"]),
     ("saturated, GetCapacity", "idle", 0, ["--call", "capacity"]),
-    ("5,000 calls/s", "idle", 0, ["--call", "admit", "--rate", "5000"]),
-    ("5,000 calls/s, a Python thread spins in the server", "spin", 0, ["--call", "admit", "--rate", "5000"]),
+    ("5,000 calls/s", "idle", 0, ["--rate", "2500"]),
+    ("5,000 calls/s, a Python thread spins in the server", "spin", 0, ["--rate", "2500"]),
+    ("10,000 calls/s", "idle", 0, ["--rate", "5000"]),
     ("1,000 watchers at 20 changes/s", "idle", 0, ["--call", "watch", "--watchers", "1000", "--rate", "20"]),
 ]
 
@@ -52,7 +54,7 @@ OVERLOAD = (
     "ten times the limit of 2,000 Admits/s",
     "idle",
     2_000,
-    ["--call", "overload", "--rate", "20000", "--connections", "8", "--seconds", "60"],
+    ["--rate", "20000", "--connections", "8", "--seconds", "60"],
 )
 
 
@@ -122,6 +124,7 @@ def main() -> None:
         spread = {
             "calls_per_second": [result.get("calls_per_second") for result in taken],
             "p99_us": [result.get("latency_us", {}).get("p99") for result in taken],
+            "late_p99_us": [result.get("late_us", {}).get("p99") for result in taken],
             "cores": [result["server"]["cores"] for result in taken],
         }
         results.append({"run": name, **median, "spread": spread})

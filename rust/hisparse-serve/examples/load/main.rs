@@ -2,19 +2,21 @@
 //!
 //! ```text
 //!  cargo run --release -p hisparse-serve --example load -- [--socket PATH] [--seconds 10] [--connections 2]
-//!      [--in-flight 32] [--rate CALLS_PER_SECOND] [--call admit|capacity|overload|watch|churn] [--watchers 1000]
-//!      [--admits-per-second LIMIT] [--out FILE.json]
+//!      [--in-flight 32] [--rate PER_SECOND] [--call admit|capacity|watch|churn]
+//!      [--watchers 1000] [--admits-per-second LIMIT] [--out FILE.json]
 //! ```
 //! Without `--socket` it starts a server of its own in the same process, with the server's default of two threads, and
-//! shares the machine with it. Each Admit and each Release counts as a call. With `--rate` calls are sent by a clock
-//! and latency is counted from when a call was due, not from when it could be sent, so that a stall shows as what it is.
+//! shares the machine with it. Each Admit and each Release counts as a call. `admit` and `capacity` without a rate are
+//! a closed loop: every worker calls again when it has its answer. `--rate` makes `admit` an [`open_loop`] of so many
+//! Admits per second, and says how often the node of `watch` changes.
 
 #![allow(clippy::unwrap_used)] // a benchmark that cannot go on stops with its reason
 #![allow(clippy::disallowed_methods)] // it measures the real clock
 #![allow(clippy::print_stdout)] // its output
 
 mod churn;
-mod overload;
+mod open_loop;
+mod schedule;
 mod watchers;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +30,7 @@ use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::{AdmitRequest, GetCapacityRequest, ReleaseRequest};
 use hisparse_serve::{Config, NodeConfig, ServeLimits, Server};
 use serde_json::json;
+use tokio::runtime::Builder;
 use tonic::transport::{Channel, Endpoint};
 
 /// What is measured, and how.
@@ -73,9 +76,14 @@ impl Options {
                 other => panic!("unknown flag {other}"),
             }
         }
-        let calls = ["admit", "capacity", "overload", "watch", "churn"];
+        let calls = ["admit", "capacity", "watch", "churn"];
         assert!(calls.contains(&options.call.as_str()), "--call is one of {calls:?}");
         options
+    }
+
+    /// Admits per second, where they are sent by a clock.
+    fn open_loop(&self) -> Option<u64> {
+        self.rate.filter(|_| self.call == "admit")
     }
 }
 
@@ -89,10 +97,11 @@ struct Worker {
 
 impl Worker {
     /// One round of calls; how many.
-    async fn round(&mut self, call: &str, round: u64, due: Instant) -> u64 {
+    async fn round(&mut self, call: &str, round: u64) -> u64 {
+        let sent = Instant::now();
         if call == "capacity" {
             self.capacity.get_capacity(GetCapacityRequest::default()).await.unwrap();
-            self.note(due);
+            self.latencies_us.push(us(sent));
             return 1;
         }
         let request = AdmitRequest {
@@ -102,17 +111,18 @@ impl Worker {
             ..AdmitRequest::default()
         };
         let lease = self.admission.admit(request).await.unwrap().into_inner().lease.unwrap();
-        self.note(due);
+        self.latencies_us.push(us(sent));
         let sent = Instant::now();
         let release = ReleaseRequest { lease_id: lease.id, ..ReleaseRequest::default() };
         self.admission.release(release).await.unwrap();
-        self.note(sent);
+        self.latencies_us.push(us(sent));
         2
     }
+}
 
-    fn note(&mut self, since: Instant) {
-        self.latencies_us.push(u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX));
-    }
+/// Microseconds since then.
+fn us(since: Instant) -> u32 {
+    u32::try_from(since.elapsed().as_micros()).unwrap_or(u32::MAX)
 }
 
 /// So many connections to a service.
@@ -141,17 +151,17 @@ fn quantiles(latencies_us: &mut [u32]) -> serde_json::Value {
 }
 
 async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
+    if let Some(rate) = options.open_loop() {
+        return open_loop::measure(&options, rate, &socket).await;
+    }
     match options.call.as_str() {
-        "overload" => return overload::measure(&options, &socket).await,
         "watch" => return watchers::measure(&options, &socket).await,
         "churn" => return churn::measure(&options, &socket).await,
         _ => {}
     }
     let calls = Arc::new(AtomicU64::new(0));
-    let begin = Instant::now() + Duration::from_millis(200);
-    let end = begin + Duration::from_secs(options.seconds);
     let channels = connect(&socket, options.connections).await;
-    let per_round = if options.call == "admit" { 2.0 } else { 1.0 };
+    let end = Instant::now() + Duration::from_secs(options.seconds);
     let workers: Vec<_> = (0..options.in_flight)
         .map(|number| {
             let channel = channels[number % channels.len()].clone();
@@ -163,25 +173,12 @@ async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
                 latencies_us: Vec::new(),
             };
             tokio::spawn(async move {
-                #[allow(clippy::cast_precision_loss)] // rates and worker counts are small
-                let gap = options
-                    .rate
-                    .map(|rate| Duration::from_secs_f64(per_round * options.in_flight as f64 / rate as f64));
-                #[allow(clippy::cast_possible_truncation)] // as are these
-                let mut due = begin + gap.unwrap_or_default() * number as u32 / options.in_flight as u32;
                 for round in 0.. {
-                    let now = Instant::now();
-                    if now < due {
-                        tokio::time::sleep_until(due.into()).await;
-                    } else if gap.is_none() {
-                        due = now;
-                    }
                     if Instant::now() >= end {
                         break;
                     }
-                    let made = worker.round(&options.call, round, due).await;
+                    let made = worker.round(&options.call, round).await;
                     calls.fetch_add(made, Ordering::Relaxed);
-                    due += gap.unwrap_or_default();
                 }
                 worker.latencies_us
             })
@@ -197,7 +194,6 @@ async fn measure(options: Options, socket: PathBuf) -> serde_json::Value {
         "calls_per_second": calls / options.seconds,
         "calls": calls,
         "seconds": options.seconds,
-        "offered_per_second": options.rate,
         "connections": options.connections,
         "in_flight": options.in_flight,
         "latency_us": quantiles(&mut latencies),
@@ -228,7 +224,12 @@ fn main() {
         .unwrap();
         (socket, Some(running), Some(began.elapsed().as_micros()))
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // What is sent by a clock needs one thread beside the clock's, and leaves the rest to the server.
+    let runtime = if options.open_loop().is_some() {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    } else {
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    };
     let mut result = runtime.block_on(measure(options.clone(), socket));
     if let Some(running) = own {
         result["server"] = json!({
