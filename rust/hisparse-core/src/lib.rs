@@ -14,6 +14,7 @@ pub mod backends;
 pub mod budget;
 pub mod env;
 pub mod error;
+pub mod fleet;
 pub mod hisparse_config;
 pub mod input;
 pub mod invariants;

@@ -355,3 +355,54 @@ pub const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// Size of the host pool of `serve`, by default, in bytes.
 pub const SERVE_HOST_POOL_BYTES: u64 = 1 << 30;
+
+/// Nodes one router follows, at most.
+pub const MAX_FLEET_NODES: usize = 100_000;
+
+/// Fitting nodes that one choice compares, where more fit: a sample of all of them, so that routers with the same
+/// picture do not all choose the same node.
+pub const FLEET_CHOICES: usize = 4;
+
+/// Most nodes that one choice may be told to compare.
+pub const MAX_FLEET_CHOICES: usize = 1_024;
+
+/// Age from which a router's picture of a node is only used where no fresher one fits.
+pub const FLEET_STALE_AFTER: Duration = Duration::from_secs(2);
+
+/// Longest that one node may take over one `Admit` of a router before its outcome counts as unknown.
+pub const FLEET_ATTEMPT: Duration = Duration::from_secs(1);
+
+/// Life of a router's reservation without Commit; also the longest that an attempt nobody heard of can hold anything.
+pub const FLEET_TTL: Duration = Duration::from_secs(10);
+
+/// What a router waits beyond the ttl of an attempt before it counts the grant as ended.
+pub const FLEET_SETTLE_MARGIN: Duration = Duration::from_millis(500);
+
+/// Further attempts that each placed request earns, in thousandths …
+pub const FLEET_RETRY_MILLI: u64 = 200;
+
+/// … and those a router may make besides, each second.
+pub const FLEET_RETRIES_PER_SECOND: u64 = 10;
+
+/// Most further attempts that are saved up.
+pub const FLEET_RETRY_SAVINGS: u64 = 100;
+
+/// Failed calls in a row after which a router leaves a node alone.
+pub const FLEET_FAILURES: u32 = 3;
+
+/// First rest of a node that is left alone, and of a watch that broke; it doubles with every failed probe …
+pub const FLEET_PROBE_FIRST: Duration = Duration::from_millis(250);
+
+/// … up to this.
+pub const FLEET_PROBE_MOST: Duration = Duration::from_secs(10);
+
+/// First rest between two looks of a request that waits for room, and the longest; looks cost no call.
+pub const FLEET_LOOK_FIRST: Duration = Duration::from_millis(20);
+/// See [`FLEET_LOOK_FIRST`].
+pub const FLEET_LOOK_MOST: Duration = Duration::from_millis(200);
+
+/// A router remembers where every so many pages of a prefix went (1,024 tokens).
+pub const FLEET_PREFIX_STRIDE_PAGES: usize = 16;
+
+/// Places in prefixes that a router remembers.
+pub const MAX_FLEET_PREFIXES: usize = 1 << 17;

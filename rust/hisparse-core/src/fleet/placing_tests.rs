@@ -1,0 +1,181 @@
+use super::*;
+use crate::fleet::{Dice, Settings, View};
+use crate::ledger::Pool;
+use crate::limits::{FLEET_FAILURES, FLEET_RETRY_SAVINGS};
+
+const fn at(millis: u64) -> Moment {
+    Moment::from_origin(Duration::from_millis(millis))
+}
+
+fn view(pages: u64) -> View {
+    let mut view = View { largest_grant_tokens: pages * 64, max_request_tokens: 6_400, ..View::default() };
+    view.add(Pool::HostPages, pages, 100);
+    view.add(Pool::Seats, 10, 10);
+    view
+}
+
+fn fleet(views: &[View]) -> (Router, Vec<NodeId>) {
+    let mut router = Router::new(Settings::default(), at(0), &mut Dice::of_seed(5)).unwrap();
+    let ids = views.iter().map(|view| {
+        let id = router.add(at(0)).unwrap();
+        router.watched(id, *view, false, at(0));
+        id
+    });
+    let ids = ids.collect();
+    (router, ids)
+}
+
+fn placing(router: &mut Router, tokens: u64, patience_ms: u64) -> Placing {
+    let patience = Duration::from_millis(patience_ms);
+    Placing::new(router, Demand::of_tokens(tokens), patience, Duration::from_secs(10), at(0))
+}
+
+#[test]
+fn a_refused_request_asks_each_node_once_and_then_gives_up() {
+    let (mut router, _) = fleet(&[view(100), view(90), view(80)]);
+    let mut placing = placing(&mut router, 640, 0);
+    let mut asked = Vec::new();
+    let why = loop {
+        match placing.next(&mut router, at(0)) {
+            Step::Ask(node) => {
+                asked.push(node.get());
+                placing.answered(&mut router, Answer::Full(Duration::from_secs(1)), at(0));
+            }
+            Step::Refuse(why) => break why,
+            step => panic!("{step:?}"),
+        }
+    };
+    asked.sort_unstable();
+    assert_eq!((asked, why, placing.attempts()), (vec![0, 1, 2], Why::Busy, 3));
+}
+
+#[test]
+fn a_waiting_request_makes_no_call_until_a_view_has_room() {
+    let (mut router, ids) = fleet(&[view(1)]);
+    let mut placing = placing(&mut router, 640, 5_000);
+    let mut now = 0;
+    while now < 4_000 {
+        let Step::Rest(rest) = placing.next(&mut router, at(now)) else { panic!("at {now} ms") };
+        assert!((10..=250).contains(&rest.as_millis()), "{rest:?}");
+        now += u64::try_from(rest.as_millis()).unwrap();
+    }
+    router.watched(ids[0], View { sequence: 1, ..view(50) }, false, at(now));
+    assert_eq!(placing.next(&mut router, at(now)), Step::Ask(ids[0]));
+    placing.answered(&mut router, Answer::Granted, at(now));
+    assert_eq!(placing.attempts(), 1);
+}
+
+#[test]
+fn patience_ends_with_the_reason() {
+    let (mut router, _) = fleet(&[view(1)]);
+    let mut placing = placing(&mut router, 640, 100);
+    assert!(matches!(placing.next(&mut router, at(99)), Step::Rest(rest) if rest <= Duration::from_millis(1)));
+    assert_eq!(placing.next(&mut router, at(100)), Step::Refuse(Why::Busy));
+}
+
+#[test]
+fn what_no_node_can_ever_hold_is_refused_at_once() {
+    let (mut router, ids) = fleet(&[view(100), View { max_request_tokens: 9_999, ..view(100) }]);
+    router.broken(ids[0]); // its shape is known
+    let mut placing = placing(&mut router, 10_000, 60_000);
+    assert_eq!(placing.next(&mut router, at(0)), Step::Refuse(Why::NeverFits));
+    assert_eq!((placing.attempts(), placing.tally().most_tokens), (0, 9_999));
+}
+
+#[test]
+fn a_limit_that_the_view_does_not_show_bars_the_node_for_good() {
+    let (mut router, ids) = fleet(&[view(100)]);
+    let mut placing = placing(&mut router, 640, 60_000);
+    assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[0]));
+    placing.answered(&mut router, Answer::NeverFits, at(0));
+    assert_eq!(placing.next(&mut router, at(0)), Step::Refuse(Why::NeverFits));
+}
+
+#[test]
+fn no_other_node_is_asked_before_an_unknown_attempt_is_settled() {
+    let (mut router, ids) = fleet(&[view(100), view(50)]);
+    let mut placing = placing(&mut router, 640, 0);
+    assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[0]));
+    placing.answered(&mut router, Answer::Unknown, at(1_000));
+    for now in [1_000, 5_000, 9_999] {
+        assert_eq!(placing.next(&mut router, at(now)), Step::Settle(ids[0]));
+    }
+    let mut late = placing.clone();
+    assert_eq!(late.next(&mut router, at(10_000)), Step::Refuse(Why::Unsettled(ids[0])));
+    placing.settled();
+    assert_eq!(placing.next(&mut router, at(9_999)), Step::Ask(ids[1]));
+}
+
+#[test]
+fn a_dead_node_is_left_alone_by_later_requests() {
+    let (mut router, ids) = fleet(&[view(100), view(50)]);
+    for _ in 0..FLEET_FAILURES {
+        let mut placing = placing(&mut router, 640, 0);
+        assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[0]));
+        placing.answered(&mut router, Answer::Unsent, at(0));
+        assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[1]));
+        placing.answered(&mut router, Answer::Granted, at(0));
+    }
+    let mut placing = placing(&mut router, 640, 0);
+    assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[1]));
+    placing.answered(&mut router, Answer::Granted, at(0));
+    // Its rest is over: one request is the trial, and the next goes elsewhere.
+    let (mut trial, mut other) = (self::placing(&mut router, 640, 0), self::placing(&mut router, 640, 0));
+    assert_eq!(trial.next(&mut router, at(400)), Step::Ask(ids[0]));
+    assert_eq!(other.next(&mut router, at(400)), Step::Ask(ids[1]));
+    trial.answered(&mut router, Answer::Abandoned, at(400));
+    assert_eq!(self::placing(&mut router, 640, 0).next(&mut router, at(400)), Step::Ask(ids[0]));
+}
+
+#[test]
+fn further_attempts_end_with_the_budget() {
+    let (mut router, _) = fleet(&[view(100), view(90)]);
+    let mut attempts = 0_u64;
+    let requests = 5_000;
+    let mut spent = 0;
+    for _ in 0..requests {
+        let mut placing = placing(&mut router, 640, 0);
+        loop {
+            match placing.next(&mut router, at(0)) {
+                Step::Ask(_) => placing.answered(&mut router, Answer::Full(Duration::ZERO), at(0)),
+                Step::Refuse(why) => {
+                    spent += u64::from(why == Why::NoRetries);
+                    break;
+                }
+                step => panic!("{step:?}"),
+            }
+        }
+        attempts += u64::from(placing.attempts());
+    }
+    assert!(spent > 0);
+    assert!(attempts <= requests * 6 / 5 + FLEET_RETRY_SAVINGS, "{attempts} attempts of {requests} requests");
+}
+
+#[test]
+fn an_empty_and_a_draining_and_a_silent_fleet_say_so() {
+    let (mut router, _) = fleet(&[]);
+    assert_eq!(placing(&mut router, 640, 0).next(&mut router, at(0)), Step::Refuse(Why::Empty));
+    let (mut router, ids) = fleet(&[View { draining: true, ..view(100) }, view(100)]);
+    router.broken(ids[1]);
+    assert_eq!(placing(&mut router, 640, 0).next(&mut router, at(0)), Step::Refuse(Why::Draining));
+    let (mut router, ids) = fleet(&[view(100)]);
+    router.broken(ids[0]);
+    assert_eq!(placing(&mut router, 640, 0).next(&mut router, at(0)), Step::Refuse(Why::Unreachable));
+}
+
+#[test]
+fn a_first_word_on_its_way_is_waited_for_without_patience_for_room() {
+    let (mut router, _) = fleet(&[]);
+    let id = router.add(at(0)).unwrap();
+    let mut placing = placing(&mut router, 640, 0);
+    assert!(matches!(placing.next(&mut router, at(0)), Step::Rest(_)));
+    router.watched(id, view(100), false, at(30));
+    assert_eq!(placing.next(&mut router, at(30)), Step::Ask(id));
+}
+
+#[test]
+fn a_request_that_left_a_node_does_not_go_back_to_it() {
+    let (mut router, ids) = fleet(&[view(100), view(10)]);
+    let mut placing = placing(&mut router, 640, 0).avoiding(ids[0]);
+    assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[1]));
+}
