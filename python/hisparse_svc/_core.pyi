@@ -18,17 +18,21 @@ __all__ = [
     "Layer",
     "Layout",
     "Model",
+    "Placing",
     "Plan",
     "PlanModel",
     "PoolLayout",
     "Preset",
     "Resolved",
+    "Router",
     "Service",
+    "Settling",
     "Trace",
     "Validation",
     "__version__",
     "check_host_pool",
     "choices",
+    "fleet_defaults",
     "machine",
     "parse_size",
     "per_request",
@@ -49,6 +53,7 @@ __version__: str
 
 def check_host_pool(field: str, wanted_bytes: int, assume_memory_bytes: int | None = None) -> None: ...
 def choices(key: str) -> list[str]: ...
+def fleet_defaults() -> dict[str, Any]: ...
 def machine(assume_memory_bytes: int | None = None) -> dict[str, Any]: ...
 def parse_size(text: str, field: str = "size") -> int: ...
 def plan(arguments: dict[str, Any], model: Model | list[tuple[str, str, str, str]]) -> Plan: ...
@@ -380,3 +385,73 @@ class Validation:
     def to_json(self) -> str: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Router:
+    def __new__(
+        cls,
+        *,
+        policy: str | None = None,
+        choices: int | None = None,
+        stale_after_s: float | None = None,
+        seed: int,
+        now_s: float,
+    ) -> Router: ...
+    def add(self, now_s: float) -> int: ...
+    def broken(self, node: int) -> float: ...
+    def freshness(self, node: int, now_s: float) -> tuple[float, bool] | None: ...
+    def heard(self, node: int, now_s: float) -> None: ...
+    def place(
+        self,
+        *,
+        tokens: int,
+        pages: int = 0,
+        prefix_hashes: Sequence[bytes] = ...,
+        patience_s: float,
+        most_s: float,
+        avoiding: Sequence[int] = ...,
+        now_s: float,
+    ) -> Placing: ...
+    def rank(
+        self, *, tokens: int, pages: int = 0, prefix_hashes: Sequence[bytes] = ..., now_s: float
+    ) -> list[tuple[int, str, int, int]]: ...
+    def remove(self, node: int) -> None: ...
+    def told(
+        self,
+        node: int,
+        *,
+        epoch: int,
+        sequence: int,
+        pools: list[tuple[str, int, int]],
+        largest_grant_tokens: int,
+        max_request_tokens: int,
+        draining: bool,
+        now_s: float,
+    ) -> None: ...
+    def watched(
+        self,
+        node: int,
+        *,
+        epoch: int,
+        sequence: int,
+        pools: list[tuple[str, int, int]],
+        largest_grant_tokens: int,
+        max_request_tokens: int,
+        draining: bool,
+        anew: bool,
+        now_s: float,
+    ) -> None: ...
+
+@final
+class Placing:
+    def answered(self, answer: str, *, retry_s: float = 0.0, now_s: float) -> None: ...
+    def next(self, now_s: float) -> tuple[str, int | None, float]: ...
+    def settled(self) -> None: ...
+    def tally(self) -> dict[str, int]: ...
+
+@final
+class Settling:
+    def __new__(cls, *, deadline_s: float, ttl_s: float, seed: int) -> Settling: ...
+    def is_safe(self, now_s: float) -> bool: ...
+    def next(self, now_s: float) -> tuple[str, float]: ...
+    def released(self, answered: bool, now_s: float) -> None: ...

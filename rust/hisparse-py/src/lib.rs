@@ -4,6 +4,7 @@ mod arguments;
 mod attached;
 mod convert;
 mod error;
+mod fleet;
 mod machine;
 mod model;
 mod plan;
@@ -25,6 +26,8 @@ mod _core {
 
     #[pymodule_export]
     use super::attached::{PyAttachedPool, PyLayer};
+    #[pymodule_export]
+    use super::fleet::{PyPlacing, PyRouter, PySettling, fleet_defaults};
     #[pymodule_export]
     use super::machine::{check_host_pool, machine};
     #[pymodule_export]

@@ -233,13 +233,9 @@ impl Router {
     /// A watch brought a view. `anew` where the watch says that what was known before is void.
     pub fn watched(&mut self, id: NodeId, view: View, anew: bool, now: Moment) {
         if let Some(node) = self.node_mut(id) {
-            if !node.watched {
-                node.breaker.answered();
-                node.probes.reset();
-            }
-            (node.watched, node.failed, node.heard_at) = (true, false, now);
             node.take(view, anew);
         }
+        self.heard(id, now);
     }
 
     /// A call's answer brought a view.
@@ -250,10 +246,14 @@ impl Router {
         }
     }
 
-    /// The node answered, and its view still holds.
+    /// The node's watch is up, and says that its view still holds.
     pub fn heard(&mut self, id: NodeId, now: Moment) {
         if let Some(node) = self.node_mut(id) {
-            node.heard_at = now;
+            if !node.watched {
+                node.breaker.answered();
+                node.probes.reset();
+            }
+            (node.watched, node.failed, node.heard_at) = (true, false, now);
         }
     }
 

@@ -1,0 +1,41 @@
+"""Where a fleet's nodes are read from. Each directory is a class with `follow`; `read` makes one of a text.
+
+::
+
+    unix:/run/a.sock,10.0.0.7:7411      StaticList        named one by one
+    file:/etc/hisparse/nodes            WatchedFile       one a line, read again when it changes
+    dns:decode.pool.svc:7411            DnsName           every address of a name
+    kubernetes:NAMESPACE/SERVICE:PORT   EndpointSlices    the ready endpoints of a Service
+"""
+
+from __future__ import annotations
+
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.fleet.directories.dns import DnsName
+from hisparse_svc.fleet.directories.endpoint_slices import EndpointSlices
+from hisparse_svc.fleet.directories.member import Directory, Member
+from hisparse_svc.fleet.directories.static import StaticList
+from hisparse_svc.fleet.directories.watched_file import WatchedFile
+
+__all__ = ["Directory", "DnsName", "EndpointSlices", "Member", "StaticList", "WatchedFile", "read"]
+
+
+def read(text: str, field: str = "nodes") -> Directory:
+    """Make the directory that a text names.
+
+    Raises:
+        InvalidInput: What is wrong with it.
+    """
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "file":
+        return WatchedFile(rest)
+    if colon and kind == "dns":
+        return DnsName(rest)
+    if colon and kind == "kubernetes":
+        namespace, slash, service = rest.partition("/")
+        service, _, port = service.partition(":")
+        if not (namespace and slash and service):
+            rule = "must be kubernetes:NAMESPACE/SERVICE or kubernetes:NAMESPACE/SERVICE:PORT"
+            raise InvalidInput([Problem(field, f'"{text}"', rule, "write kubernetes:serving/decode:grpc")])
+        return EndpointSlices(service, namespace, port=int(port) if port.isdecimal() else port or None)
+    return StaticList(part for part in text.split(",") if part.strip())

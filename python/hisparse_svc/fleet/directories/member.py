@@ -1,0 +1,82 @@
+"""Who is in a fleet: what every directory gives, and how a member is written.
+
+::
+
+    unix:/run/a.sock      10.0.0.7:7411      decode-0=10.0.0.7:7411
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.rpc import target as targets
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable, Iterator
+
+NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)")
+LONGEST_NAME = 253
+"""Letters of a Kubernetes object's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node of a fleet."""
+
+    name: str
+    """What it is called in errors and tables, unique in the fleet: a pod's name, or its target."""
+    target: str
+    """Where it is: `unix:PATH` or `HOST:PORT`."""
+
+
+class Directory(Protocol):
+    """Something that knows who is in the fleet. `str` of it says where, for errors."""
+
+    def follow(self, closing: threading.Event) -> Iterator[tuple[Member, ...]]:
+        """Give all members, and again all of them whenever one came or left, until `closing` is set.
+
+        It may block, and runs in a thread of its own; between two looks it waits on `closing`. Where it ends nothing
+        changes any more. Where it raises, the fleet keeps the members that it knows and follows again after a rest.
+        """
+        ...
+
+
+def read_member(text: str, field: str = "nodes") -> Member:
+    """Read one member as people write it.
+
+    Raises:
+        InvalidInput: Its target cannot be read.
+    """
+    given = text.strip()
+    named = NAMED.fullmatch(given)
+    name, target = (named[1], named[2]) if named else (given, given)
+    if not target:
+        raise InvalidInput([Problem(field, '""', "must name a target", "write unix:PATH, HOST:PORT or NAME=HOST:PORT")])
+    return Member(name[:LONGEST_NAME], targets.resolve(target, field).address)
+
+
+def read_members(texts: Iterable[str], field: str = "nodes") -> tuple[Member, ...]:
+    """Read several, and refuse a name that stands for two targets; a line said twice is one member.
+
+    Raises:
+        InvalidInput: Everything wrong with them.
+    """
+    problems: list[Problem] = []
+    members: dict[str, Member] = {}
+    for text in texts:
+        try:
+            member = read_member(text, field)
+        except InvalidInput as refused:
+            problems += refused.problems
+            continue
+        known = members.setdefault(member.name, member)
+        if known != member:
+            rule = f"stands for {known.target} and for {member.target}"
+            problems.append(Problem(field, f'"{member.name}"', rule, "give every node a name of its own"))
+    if problems:
+        raise InvalidInput(problems)
+    return tuple(members.values())

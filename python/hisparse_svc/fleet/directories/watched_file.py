@@ -1,0 +1,72 @@
+"""A fleet that is written in a file: one node a line, read again when the file changes.
+
+::
+
+    # decode pool, rack 7
+    decode-0=10.0.0.7:7411
+    decode-1=10.0.0.8:7411      # a name of its own, or the target alone
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hisparse_svc import files
+from hisparse_svc.fleet.directories.member import Member, read_members
+
+if TYPE_CHECKING:
+    import os
+    import threading
+    from collections.abc import Iterator
+
+MOST_BYTES = 16 << 20
+LOOK_S = 1.0
+"""Between two looks at the file."""
+
+
+class WatchedFile:
+    """A file of nodes; replacing it as a whole (`mv`, a ConfigMap's link) never shows half a fleet.
+
+    Args:
+        path: The file.
+        look_s: Seconds between two looks.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, look_s: float = LOOK_S) -> None:
+        self.path = Path(path)
+        self.look_s = look_s
+
+    def follow(self, closing: threading.Event) -> Iterator[tuple[Member, ...]]:
+        """Give the members now, and after every change of the file.
+
+        Raises:
+            InvalidInput: Every line that cannot be read, or a file that cannot.
+        """
+        told: tuple[Member, ...] | None = None
+        stamp: tuple[int, ...] | None = None
+        while not closing.is_set():
+            now = self._stamp()
+            if now != stamp or now is None:
+                members = self._read()
+                stamp = now
+                if members != told:
+                    told = members
+                    yield members
+            closing.wait(self.look_s)
+
+    def _stamp(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> tuple[Member, ...]:
+        text = files.read_text(self.path, "nodes", most_bytes=MOST_BYTES)
+        lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+        return read_members([line for line in lines if line])
+
+    def __str__(self) -> str:
+        """Say where the members come from."""
+        return f"the file {self.path}"
