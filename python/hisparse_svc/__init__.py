@@ -37,6 +37,7 @@ from hisparse_svc.rpc.refusals import (
     Unsupported,
 )
 from hisparse_svc.rpc.tls import Tls
+from hisparse_svc.rpc.tracing import traced
 from hisparse_svc.rpc.values import Admission, Capacity, Decision, Extent, Fit, Lease, LeaseState, Pool, Request
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ __all__ = [
     "load_model",
     "models",
     "plan",
+    "traced",
     "validate",
 ]
 

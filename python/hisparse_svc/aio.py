@@ -24,7 +24,7 @@ import grpc
 import grpc.aio
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.rpc import calls, retry, status, unreachable, values
+from hisparse_svc.rpc import calls, retry, status, tracing, unreachable, values
 from hisparse_svc.rpc.channel import options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
@@ -237,7 +237,8 @@ class Client:
         while True:
             self._check_open()
             try:
-                answer: Answer = await method(call.request, timeout=max(end - time.monotonic(), 0.001))
+                left_s = max(end - time.monotonic(), 0.001)
+                answer: Answer = await method(call.request, timeout=left_s, metadata=tracing.metadata())
             except grpc.RpcError as failure:
                 now = status.to_error(failure, self.target, call.request, timeout_s, secure=self._secure)
                 error = unreachable.clearer(error, now)

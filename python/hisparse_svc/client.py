@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.rpc import calls, retry, status, unreachable, values
+from hisparse_svc.rpc import calls, retry, status, tracing, unreachable, values
 from hisparse_svc.rpc.channel import OfSession, options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
@@ -308,12 +308,12 @@ class Client:
 
 
 def _called(method: Any, request: Message, left_s: float) -> Any:
-    return method(request, timeout=left_s)
+    return method(request, timeout=left_s, metadata=tracing.metadata())
 
 
 def _waited(method: Any, request: Message, left_s: float) -> Any:
     """Call what may wait in the service's line: an interruption takes it out of the line, which `_called` would not."""
-    coming = method.future(request, timeout=left_s)
+    coming = method.future(request, timeout=left_s, metadata=tracing.metadata())
     try:
         return coming.result()
     except BaseException:

@@ -297,6 +297,15 @@ class ServeConfig:
     max_connections_per_user: int | None = _setting(_whole, "N", "Most of one uid, certificate or address.  [1024]")
     max_calls_per_peer: int | None = _setting(_whole, "N", "Most calls of one process at a time.  [1024]")
     max_calls: int | None = _setting(_whole, "N", "Most calls at a time.  [8192]")
+    log: str = _setting(
+        _word("text", "json"),
+        "text|json",
+        "What stderr says: notices as text, or those, every call and every change of standing as JSON.",
+        "text",
+    )
+    exemplars: bool = _setting(
+        _truth, "", "Keep callers' traces as exemplars of hisparse_admit_seconds, for OpenMetrics.", default=False
+    )
     http: str | None = _setting(
         _address, "HOST:PORT", "Where /healthz, /readyz and /metrics are; off for nowhere.", "127.0.0.1:7412"
     )

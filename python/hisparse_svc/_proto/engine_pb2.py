@@ -22,32 +22,35 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from hisparse_svc._proto import types_pb2 as hisparse_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hisparse/v1/engine.proto\x12\x0bhisparse.v1\x1a\x17hisparse/v1/types.proto\"[\n\x0ePublishRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x18\n\x10\x66irst_page_index\x18\x03 \x01(\x04\x12\x0e\n\x06hashes\x18\x04 \x03(\x0c\"(\n\x0fPublishResponse\x12\x15\n\rdurable_pages\x18\x01 \x01(\x04\"2\n\x0eReclaimRequest\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\">\n\x0fReclaimResponse\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.hisparse.v1.ReclaimedLease\"K\n\x0eReclaimedLease\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.hisparse.v1.Lease\x12\x16\n\x0e\x64urable_tokens\x18\x02 \x01(\x04\"<\n\x12ReportUsageRequest\x12&\n\x05usage\x18\x01 \x03(\x0b\x32\x17.hisparse.v1.LeaseUsage\"S\n\nLeaseUsage\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\x12\x10\n\x08hit_rows\x18\x03 \x01(\x04\x12\x11\n\tmiss_rows\x18\x04 \x01(\x04\"\x15\n\x13ReportUsageResponse2\xed\x01\n\rEngineService\x12\x44\n\x07Publish\x12\x1b.hisparse.v1.PublishRequest\x1a\x1c.hisparse.v1.PublishResponse\x12\x44\n\x07Reclaim\x12\x1b.hisparse.v1.ReclaimRequest\x1a\x1c.hisparse.v1.ReclaimResponse\x12P\n\x0bReportUsage\x12\x1f.hisparse.v1.ReportUsageRequest\x1a .hisparse.v1.ReportUsageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hisparse/v1/engine.proto\x12\x0bhisparse.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17hisparse/v1/types.proto\"[\n\x0ePublishRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x18\n\x10\x66irst_page_index\x18\x03 \x01(\x04\x12\x0e\n\x06hashes\x18\x04 \x03(\x0c\"(\n\x0fPublishResponse\x12\x15\n\rdurable_pages\x18\x01 \x01(\x04\"2\n\x0eReclaimRequest\x12\x11\n\tengine_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c\">\n\x0fReclaimResponse\x12+\n\x06leases\x18\x01 \x03(\x0b\x32\x1b.hisparse.v1.ReclaimedLease\"K\n\x0eReclaimedLease\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.hisparse.v1.Lease\x12\x16\n\x0e\x64urable_tokens\x18\x02 \x01(\x04\"\xa2\x01\n\x12ReportUsageRequest\x12&\n\x05usage\x18\x01 \x03(\x0b\x32\x17.hisparse.v1.LeaseUsage\x12)\n\x07swap_in\x18\x02 \x03(\x0b\x32\x18.hisparse.v1.SwapInUsage\x12*\n\x07\x65xposed\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05steps\x18\x04 \x01(\x04\"]\n\x0bSwapInUsage\x12\x13\n\x0blayer_group\x18\x01 \x01(\r\x12\x10\n\x08hit_rows\x18\x02 \x01(\x04\x12\x11\n\tmiss_rows\x18\x03 \x01(\x04\x12\x14\n\x0c\x63opied_bytes\x18\x04 \x01(\x04\"S\n\nLeaseUsage\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x01(\x04\x12\x10\n\x08hit_rows\x18\x03 \x01(\x04\x12\x11\n\tmiss_rows\x18\x04 \x01(\x04\"\x15\n\x13ReportUsageResponse2\xed\x01\n\rEngineService\x12\x44\n\x07Publish\x12\x1b.hisparse.v1.PublishRequest\x1a\x1c.hisparse.v1.PublishResponse\x12\x44\n\x07Reclaim\x12\x1b.hisparse.v1.ReclaimRequest\x1a\x1c.hisparse.v1.ReclaimResponse\x12P\n\x0bReportUsage\x12\x1f.hisparse.v1.ReportUsageRequest\x1a .hisparse.v1.ReportUsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hisparse.v1.engine_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PUBLISHREQUEST']._serialized_start=66
-  _globals['_PUBLISHREQUEST']._serialized_end=157
-  _globals['_PUBLISHRESPONSE']._serialized_start=159
-  _globals['_PUBLISHRESPONSE']._serialized_end=199
-  _globals['_RECLAIMREQUEST']._serialized_start=201
-  _globals['_RECLAIMREQUEST']._serialized_end=251
-  _globals['_RECLAIMRESPONSE']._serialized_start=253
-  _globals['_RECLAIMRESPONSE']._serialized_end=315
-  _globals['_RECLAIMEDLEASE']._serialized_start=317
-  _globals['_RECLAIMEDLEASE']._serialized_end=392
-  _globals['_REPORTUSAGEREQUEST']._serialized_start=394
-  _globals['_REPORTUSAGEREQUEST']._serialized_end=454
-  _globals['_LEASEUSAGE']._serialized_start=456
-  _globals['_LEASEUSAGE']._serialized_end=539
-  _globals['_REPORTUSAGERESPONSE']._serialized_start=541
-  _globals['_REPORTUSAGERESPONSE']._serialized_end=562
-  _globals['_ENGINESERVICE']._serialized_start=565
-  _globals['_ENGINESERVICE']._serialized_end=802
+  _globals['_PUBLISHREQUEST']._serialized_start=98
+  _globals['_PUBLISHREQUEST']._serialized_end=189
+  _globals['_PUBLISHRESPONSE']._serialized_start=191
+  _globals['_PUBLISHRESPONSE']._serialized_end=231
+  _globals['_RECLAIMREQUEST']._serialized_start=233
+  _globals['_RECLAIMREQUEST']._serialized_end=283
+  _globals['_RECLAIMRESPONSE']._serialized_start=285
+  _globals['_RECLAIMRESPONSE']._serialized_end=347
+  _globals['_RECLAIMEDLEASE']._serialized_start=349
+  _globals['_RECLAIMEDLEASE']._serialized_end=424
+  _globals['_REPORTUSAGEREQUEST']._serialized_start=427
+  _globals['_REPORTUSAGEREQUEST']._serialized_end=589
+  _globals['_SWAPINUSAGE']._serialized_start=591
+  _globals['_SWAPINUSAGE']._serialized_end=684
+  _globals['_LEASEUSAGE']._serialized_start=686
+  _globals['_LEASEUSAGE']._serialized_end=769
+  _globals['_REPORTUSAGERESPONSE']._serialized_start=771
+  _globals['_REPORTUSAGERESPONSE']._serialized_end=792
+  _globals['_ENGINESERVICE']._serialized_start=795
+  _globals['_ENGINESERVICE']._serialized_end=1032
 # @@protoc_insertion_point(module_scope)

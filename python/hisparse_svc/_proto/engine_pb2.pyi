@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
 from hisparse_svc._proto import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -48,10 +51,28 @@ class ReclaimedLease(_message.Message):
     def __init__(self, lease: _Optional[_Union[_types_pb2.Lease, _Mapping]] = ..., durable_tokens: _Optional[int] = ...) -> None: ...
 
 class ReportUsageRequest(_message.Message):
-    __slots__ = ("usage",)
+    __slots__ = ("usage", "swap_in", "exposed", "steps")
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    SWAP_IN_FIELD_NUMBER: _ClassVar[int]
+    EXPOSED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     usage: _containers.RepeatedCompositeFieldContainer[LeaseUsage]
-    def __init__(self, usage: _Optional[_Iterable[_Union[LeaseUsage, _Mapping]]] = ...) -> None: ...
+    swap_in: _containers.RepeatedCompositeFieldContainer[SwapInUsage]
+    exposed: _duration_pb2.Duration
+    steps: int
+    def __init__(self, usage: _Optional[_Iterable[_Union[LeaseUsage, _Mapping]]] = ..., swap_in: _Optional[_Iterable[_Union[SwapInUsage, _Mapping]]] = ..., exposed: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., steps: _Optional[int] = ...) -> None: ...
+
+class SwapInUsage(_message.Message):
+    __slots__ = ("layer_group", "hit_rows", "miss_rows", "copied_bytes")
+    LAYER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    HIT_ROWS_FIELD_NUMBER: _ClassVar[int]
+    MISS_ROWS_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    layer_group: int
+    hit_rows: int
+    miss_rows: int
+    copied_bytes: int
+    def __init__(self, layer_group: _Optional[int] = ..., hit_rows: _Optional[int] = ..., miss_rows: _Optional[int] = ..., copied_bytes: _Optional[int] = ...) -> None: ...
 
 class LeaseUsage(_message.Message):
     __slots__ = ("lease_id", "tokens", "hit_rows", "miss_rows")

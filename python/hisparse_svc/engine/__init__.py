@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.swapping import SwapIn, swap_in
     from hisparse_svc.engine.variants import Choice, Variants, load_of
     from hisparse_svc.kernels import Geometry, HostRows, sparse_mla_decode
-    from hisparse_svc.rpc.values import Reclaimed, Usage
+    from hisparse_svc.rpc.values import Reclaimed, SwapInUsage, Usage
 
 _HOMES = {
     "WriterFence": "hisparse_svc.engine.ranks",
@@ -60,6 +60,7 @@ _HOMES = {
     "RowFormat": "hisparse_svc.engine.rows",
     "Choice": "hisparse_svc.engine.variants",
     "SwapIn": "hisparse_svc.engine.swapping",
+    "SwapInUsage": "hisparse_svc.rpc.values",
     "Usage": "hisparse_svc.rpc.values",
     "Variants": "hisparse_svc.engine.variants",
     "attend_hits_first": "hisparse_svc.engine.hits_first",
@@ -100,6 +101,7 @@ __all__ = [
     "RowFormat",
     "Running",
     "SwapIn",
+    "SwapInUsage",
     "Ticket",
     "Usage",
     "Variants",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.importing import Import
     from hisparse_svc.engine.registration import Registrar
     from hisparse_svc.kernels import HostRows
-    from hisparse_svc.rpc.values import Lease, Reclaimed, Usage
+    from hisparse_svc.rpc.values import Lease, Reclaimed, SwapInUsage, Usage
 
 __all__ = ["AttachFailed", "AttachRefused", "HostPool"]
 
@@ -359,13 +359,26 @@ class HostPool:
         call = calls.reclaim(self.engine_id, token)
         return call.read(self.client.send(call))
 
-    def report_usage(self, usage: Iterable[Usage]) -> None:
-        """Say how far running requests have come, at most 4,096 at once; it shows in the service's metrics.
+    def report_usage(
+        self,
+        usage: Iterable[Usage] = (),
+        *,
+        swap_in: Iterable[SwapInUsage] = (),
+        exposed_s: float | None = None,
+        steps: int = 0,
+    ) -> None:
+        """Say how far running requests have come and what was swapped in; it shows in the service's metrics.
+
+        Args:
+            usage: Requests, at most 4,096 at once.
+            swap_in: Layer groups. Where they are given, the rows of `usage` are not counted a second time.
+            exposed_s: Time that decode steps stood still for rows on their way, in seconds.
+            steps: How many steps that is of.
 
         Raises:
             HiSparseError: The service refuses, or cannot be reached.
         """
-        self.client.send(calls.report_usage(usage))
+        self.client.send(calls.report_usage(usage, swap_in=swap_in, exposed_s=exposed_s, steps=steps))
 
     def register(self, registrar: Registrar | None = None, *, device: int = 0) -> None:
         """Page-lock the pool for CUDA: all of it, or nothing. Twice is no error; `close` undoes it.

@@ -229,8 +229,14 @@ def reclaim(engine_id: str, token: bytes) -> Call[engine_pb2.ReclaimResponse, tu
     return _engine("Reclaim", request, engine_pb2.ReclaimResponse, convert.reclaimed)
 
 
-def report_usage(usage: Iterable[values.Usage]) -> Call[engine_pb2.ReportUsageResponse, None]:
-    """Say how far running requests have come."""
+def report_usage(
+    usage: Iterable[values.Usage],
+    *,
+    swap_in: Iterable[values.SwapInUsage] = (),
+    exposed_s: float | None = None,
+    steps: int = 0,
+) -> Call[engine_pb2.ReportUsageResponse, None]:
+    """Say how far running requests have come, and what was swapped in."""
     entries = [
         _message(
             engine_pb2.LeaseUsage,
@@ -241,7 +247,18 @@ def report_usage(usage: Iterable[values.Usage]) -> Call[engine_pb2.ReportUsageRe
         )
         for entry in usage
     ]
-    request = engine_pb2.ReportUsageRequest(usage=entries)
+    groups = [
+        _message(
+            engine_pb2.SwapInUsage,
+            layer_group=entry.layer_group,
+            hit_rows=entry.hit_rows,
+            miss_rows=entry.miss_rows,
+            copied_bytes=entry.copied_bytes,
+        )
+        for entry in swap_in
+    ]
+    exposed = _duration("exposed_s", exposed_s or None)
+    request = _message(engine_pb2.ReportUsageRequest, usage=entries, swap_in=groups, exposed=exposed, steps=steps)
     return _engine("ReportUsage", request, engine_pb2.ReportUsageResponse, lambda _: None)
 
 

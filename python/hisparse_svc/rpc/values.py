@@ -85,6 +85,20 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class SwapInUsage:
+    """What one layer group swapped in since the report before; a row is one token in one layer."""
+
+    layer_group: int
+    """Number of the group, as in `HostPool.groups`."""
+    hit_rows: int = 0
+    """Rows that attention read from the hot buffer without a copy."""
+    miss_rows: int = 0
+    """Rows copied from host memory."""
+    copied_bytes: int = 0
+    """Bytes of these copies."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
     """One pool at one moment; `total` is always the sum of the six parts below it."""
 

@@ -176,6 +176,12 @@ pub const MAX_ENDINGS_PER_CALL: usize = 256;
 /// Leases that one decision reads or hands on in a walk over all of them (`Dump`, `Reclaim`): some 100 µs.
 pub const MAX_LEASES_PER_SLICE: u32 = 256;
 
+/// Lines of the log that wait for its reader; more are dropped and counted.
+pub const LOG_QUEUE_LINES: usize = 4_096;
+
+/// How long a service that ends waits for the reader of its log.
+pub const LOG_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Entries of one usage report.
 pub const MAX_USAGE_ENTRIES: usize = 4_096;
 

@@ -99,15 +99,14 @@ impl PyAttachedPool {
 
     /// Layers whose rows of main KV lie side by side, group by group.
     fn groups(&self) -> Vec<Vec<usize>> {
-        let regions = self.0.layout().regions().iter().filter(|region| region.content == Content::Main);
-        regions.map(|region| region.layers.clone().collect()).collect()
+        self.0.layout().groups().map(|group| group.layers.clone().collect()).collect()
     }
 
     /// The whole group of one layer over all pages. Raises `IndexError` where the pool holds no rows of it.
     fn group(&self, layer: usize) -> PyResult<PyLayer> {
         let missing = || PyIndexError::new_err(format!("the pool holds no rows of layer {layer}"));
-        let mut regions = self.0.layout().regions().iter().filter(|region| region.content == Content::Main);
-        let region = regions.find(|region| region.layers.contains(&layer) && region.row_pitch_bytes > 0);
+        let mut groups = self.0.layout().groups();
+        let region = groups.find(|region| region.layers.contains(&layer) && region.row_pitch_bytes > 0);
         let region = region.ok_or_else(missing)?;
         let shape = [self.0.layout().pages(), region.page_rows, region.layers.len() as u64, region.row_bytes];
         let strides = [region.page_pitch_bytes, region.row_pitch_bytes, region.layer_pitch_bytes, 1];

@@ -17,7 +17,7 @@ use hisparse_core::units::Bytes;
 use hisparse_mem::backing::Pages;
 use hisparse_mem::bind::Placement;
 use hisparse_serve::{
-    Access, Config, MemoryConfig, NodeConfig, QuotaSetting, Quotas, Running, ServeLimits, Server, TlsFiles,
+    Access, Config, LogTo, MemoryConfig, NodeConfig, QuotaSetting, Quotas, Running, ServeLimits, Server, TlsFiles,
 };
 use pyo3::prelude::*;
 
@@ -43,7 +43,7 @@ impl PyService {
     #[pyo3(signature = (
         plan, *, memory = None, pages = "auto", numa = "any", mlock = false, assume_memory_bytes = None,
         allow_uids = Vec::new(), tenants = Vec::new(), socket = None, listen = None, http = None, seats = None, max_requests = None, threads = SERVE_THREADS,
-        access = None, tls = None, limits = None, log = false, handle_signals = false,
+        access = None, tls = None, limits = None, log = "off", exemplars = false, handle_signals = false,
         stop_grace_s = STOP_GRACE.as_secs_f64(), state_dir = None, reclaim_window_s = RECLAIM_WINDOW.as_secs_f64()
     ))]
     #[allow(clippy::too_many_arguments)] // keyword-only in Python, where each has a name
@@ -66,7 +66,8 @@ impl PyService {
         access: Option<&str>,
         tls: Option<(PathBuf, PathBuf, PathBuf)>,
         limits: Option<BTreeMap<String, u64>>,
-        log: bool,
+        log: &str,
+        exemplars: bool,
         handle_signals: bool,
         stop_grace_s: f64,
         state_dir: Option<PathBuf>,
@@ -77,7 +78,7 @@ impl PyService {
         let settings: Vec<_> = tenants.into_iter().map(setting).collect();
         let quotas = Quotas::of(&settings).or_invalid_input(py)?;
         let capacity = NodeCapacity::of_plan(plan, seats, max_requests);
-        let node = NodeConfig { quotas, ..NodeConfig::of_plan(plan, capacity) };
+        let node = NodeConfig { quotas, exemplars, ..NodeConfig::of_plan(plan, capacity) };
         let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
         let reclaim_window = seconds("reclaim_window_s", reclaim_window_s).or_invalid_input(py)?;
         let pages = Pages::read(pages).ok_or_else(|| {
@@ -93,6 +94,15 @@ impl PyService {
             assume_memory: assume_memory_bytes.map(Bytes::new),
             ..MemoryConfig::new(layout.get().0.clone())
         });
+        let log = match log {
+            "off" => LogTo::Nowhere,
+            "text" => LogTo::Text,
+            "json" => LogTo::Json,
+            other => {
+                let problem = Problem::new("--log", format!("{other:?}"), "must be a kind of log", "use text or json");
+                return Err(problem).map_err(Problems::one).or_invalid_input(py);
+            }
+        };
         let access = access.map(Access::parse).transpose().or_invalid_input(py)?.unwrap_or_default();
         let tls = tls.map(|(certificate, key, client_ca)| TlsFiles { certificate, key, client_ca });
         let limits = self::limits(&limits.unwrap_or_default()).or_invalid_input(py)?;

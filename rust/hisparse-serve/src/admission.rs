@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 use crate::error::Refusal;
 use crate::handover::{Handover, Parting};
 use crate::layers::deadline::call_time;
+use crate::layers::logging::Note;
 use crate::layers::rate::Rate;
 use crate::load_report::{LoadReport, Readable};
 use crate::node::{Node, State};
@@ -65,7 +66,9 @@ impl AdmissionService for Admission {
         let call = call_time(&request);
         let rights = peer::rights(&request)?;
         let readable = Readable::wanted(request.metadata());
+        let note = Note::of(&request);
         let message = request.into_inner();
+        note.requests([&message]);
         let validate_only = message.validate_only;
         let allowed = rights.act_for(&message.tenant);
         let answer = match allowed.and_then(|()| read_admit(message, self.node.config.capacity.page_tokens)) {
@@ -78,16 +81,18 @@ impl AdmissionService for Admission {
         let handover = self.node.hand_over([&granted]);
         let Granted { lease, repeated } = granted;
         let report = LoadReport::of(&capacity);
-        let lease = Some(self.shown(&lease));
-        let answer = proto::AdmitResponse { lease, capacity: Some(capacity), repeated_request: repeated };
+        let lease = self.shown(&lease);
+        note.lease(0, &lease);
+        let answer = proto::AdmitResponse { lease: Some(lease), capacity: Some(capacity), repeated_request: repeated };
         Ok(parting(answer, handover, &report, readable))
     }
 
     async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<proto::CommitResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
         let session = self.session(&request);
-        let rights = peer::rights(&request)?;
+        let (rights, note) = (peer::rights(&request)?, Note::of(&request));
         let message = request.into_inner();
+        note.named(&message.lease_id, "", &message.tenant);
         rights.act_for(&message.tenant)?;
         let mut reader = Reader::default();
         let ttl = reader.duration("ttl", message.ttl);
@@ -100,25 +105,31 @@ impl AdmissionService for Admission {
             };
             Ok(state.ledger.commit(id, Some(&message.tenant), epoch, by, now)?)
         })?;
-        Ok(Response::new(proto::CommitResponse { lease: Some(self.shown(&lease)) }))
+        let lease = self.shown(&lease);
+        note.lease(0, &lease);
+        Ok(Response::new(proto::CommitResponse { lease: Some(lease) }))
     }
 
     async fn extend(&self, request: Request<proto::ExtendRequest>) -> Result<Response<proto::ExtendResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
-        let rights = peer::rights(&request)?;
+        let (rights, note) = (peer::rights(&request)?, Note::of(&request));
         let message = request.into_inner();
+        note.named(&message.lease_id, "", &message.tenant);
         rights.act_for(&message.tenant)?;
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
             let extended = state.ledger.extend(id, Some(&message.tenant), epoch, message.tokens, now);
             extended.map_err(|refusal| state.refused(refusal, now, &self.node.clock))
         })?;
-        Ok(Response::new(proto::ExtendResponse { lease: Some(self.shown(&lease)) }))
+        let lease = self.shown(&lease);
+        note.lease(0, &lease);
+        Ok(Response::new(proto::ExtendResponse { lease: Some(lease) }))
     }
 
     async fn renew(&self, request: Request<proto::RenewRequest>) -> Result<Response<proto::RenewResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
-        let rights = peer::rights(&request)?;
+        let (rights, note) = (peer::rights(&request)?, Note::of(&request));
         let message = request.into_inner();
+        note.named(&message.lease_id, "", &message.tenant);
         rights.act_for(&message.tenant)?;
         let mut reader = Reader::default();
         let ttl = reader.duration("ttl", message.ttl);
@@ -126,7 +137,9 @@ impl AdmissionService for Admission {
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
             Ok(state.ledger.renew(id, Some(&message.tenant), epoch, ttl, now)?)
         })?;
-        Ok(Response::new(proto::RenewResponse { lease: Some(self.shown(&lease)) }))
+        let lease = self.shown(&lease);
+        note.lease(0, &lease);
+        Ok(Response::new(proto::RenewResponse { lease: Some(lease) }))
     }
 
     async fn release(
@@ -135,8 +148,9 @@ impl AdmissionService for Admission {
     ) -> Result<Response<proto::ReleaseResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
         let session = self.session(&request);
-        let rights = peer::rights(&request)?;
+        let (rights, note) = (peer::rights(&request)?, Note::of(&request));
         let message = request.into_inner();
+        note.named(&message.lease_id, &message.request_id, &message.tenant);
         rights.act_for(&message.tenant)?;
         let name = released_name(&message)?;
         let tenant = message.tenant.as_str();
@@ -164,11 +178,13 @@ impl AdmissionService for Admission {
         let (call, rights) = (call_time(&request), peer::rights(&request)?);
         let rate = request.extensions().get::<Arc<Rate>>().cloned();
         let readable = Readable::wanted(request.metadata());
+        let note = Note::of(&request);
         let proto::BatchAdmitRequest { requests, partial } = request.into_inner();
         if requests.is_empty() || requests.len() as u64 > MAX_BATCH_REQUESTS {
             let rule = format!("must hold 1 to {MAX_BATCH_REQUESTS} requests");
             return Err(Refusal::field("requests", requests.len(), &rule, "send them in several batches").into());
         }
+        note.requests(&requests);
         // All is read before anything is decided: a malformed batch changes nothing.
         let mut asked = Vec::with_capacity(requests.len());
         let mut reader = Reader::default();
@@ -198,13 +214,16 @@ impl AdmissionService for Admission {
         };
         let handover = self.node.hand_over(answers.iter().flatten());
         let report = LoadReport::of(&capacity);
-        let results = answers.into_iter().map(|answer| match answer {
-            Ok(Granted { lease, repeated }) => proto::BatchAdmitResult {
-                outcome: Some(Outcome::Lease(self.shown(&lease))),
-                repeated_request: repeated,
-            },
+        let results = answers.into_iter().enumerate().map(|(place, answer)| match answer {
+            Ok(Granted { lease, repeated }) => {
+                let lease = self.shown(&lease);
+                note.lease(place, &lease);
+                proto::BatchAdmitResult { outcome: Some(Outcome::Lease(lease)), repeated_request: repeated }
+            }
             Err(refusal) => {
-                proto::BatchAdmitResult { outcome: Some(Outcome::Refusal(refusal.into())), repeated_request: false }
+                let refusal = refusal.into();
+                note.refused(place, &refusal);
+                proto::BatchAdmitResult { outcome: Some(Outcome::Refusal(refusal)), repeated_request: false }
             }
         });
         let answer = proto::BatchAdmitResponse { results: results.collect(), capacity: Some(capacity) };

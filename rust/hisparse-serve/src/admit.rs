@@ -63,7 +63,7 @@ impl Node {
         match tried {
             Tried::Answered(answer) => answer,
             Tried::Waiting(ticket, answer) => {
-                let waiting = Waiting { node: Arc::clone(self), ticket, answer, arrived: call.arrived, done: false };
+                let waiting = Waiting { node: Arc::clone(self), ticket, answer, call, done: false };
                 waiting.outcome(until, until == deadline).await
             }
         }
@@ -160,7 +160,7 @@ impl Node {
             Ok(_) => Admitted::Granted,
             Err(refusal) => Admitted::Refused(refusal),
         };
-        self.counters().admitted(how, self.clock.now().saturating_since(call.arrived));
+        self.counters().admitted(how, self.clock.now().saturating_since(call.arrived), call.trace);
     }
 }
 
@@ -207,7 +207,7 @@ struct Waiting {
     node: Arc<Node>,
     ticket: Ticket,
     answer: oneshot::Receiver<Answer>,
-    arrived: Moment,
+    call: CallTime,
     done: bool,
 }
 
@@ -250,6 +250,7 @@ impl Drop for Waiting {
                 state.take_back(id, now);
             }
         });
-        node.counters().admitted(Admitted::Cancelled, node.clock.now().saturating_since(self.arrived));
+        let took = node.clock.now().saturating_since(self.call.arrived);
+        node.counters().admitted(Admitted::Cancelled, took, self.call.trace);
     }
 }

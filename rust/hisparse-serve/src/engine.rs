@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::error::Refusal;
 use crate::layers::deadline::call_time;
+use crate::layers::logging::Note;
 use crate::node::Node;
 use crate::proto::engine_service_server::EngineService;
 use crate::wire::Reader;
@@ -40,7 +41,9 @@ impl EngineService for Engine {
     ) -> Result<Response<proto::PublishResponse>, Status> {
         let deadline = call_time(&request).deadline(Duration::ZERO);
         let session = SessionId(self.caller(&request)?.number);
+        let note = Note::of(&request);
         let message = request.into_inner();
+        note.named(&message.lease_id, "", "");
         let id = wire::lease_id(&message.lease_id)?;
         let mut reader = Reader::default();
         let most = usize::try_from(MAX_PREFIX_HASHES).unwrap_or(usize::MAX);
@@ -103,7 +106,8 @@ impl EngineService for Engine {
         request: Request<proto::ReportUsageRequest>,
     ) -> Result<Response<proto::ReportUsageResponse>, Status> {
         self.caller(&request)?;
-        let usage = request.into_inner().usage;
+        let report = request.into_inner();
+        let (usage, swap_in) = (&report.usage, self.node.counters().swap_in());
         let mut reader = Reader::default();
         if usage.len() > MAX_USAGE_ENTRIES {
             let rule = format!("must hold at most {MAX_USAGE_ENTRIES} entries");
@@ -115,8 +119,20 @@ impl EngineService for Engine {
                 break; // the first one tells what is wrong with the caller
             }
         }
+        let groups = swap_in.groups();
+        if report.swap_in.len() > groups {
+            let rule = format!("must hold at most {groups} entries, one per layer group of the pool");
+            reader.problem("swap_in", report.swap_in.len(), &rule, "add the rows of one group up");
+        }
+        for (place, entry) in report.swap_in.iter().enumerate().take(groups) {
+            if usize::try_from(entry.layer_group).is_ok_and(|group| group >= groups) {
+                let (field, rule) = (format!("swap_in[{place}].layer_group"), format!("must be below {groups}"));
+                reader.problem(&field, entry.layer_group, &rule, "number the groups as the pool's layout does, from 0");
+            }
+        }
+        let exposed = reader.duration("exposed", report.exposed).unwrap_or_default();
         reader.finish(())?;
-        self.node.counters().used(&usage);
+        swap_in.reported(&report, exposed);
         Ok(Response::new(proto::ReportUsageResponse {}))
     }
 }

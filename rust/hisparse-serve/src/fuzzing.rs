@@ -19,7 +19,7 @@ use crate::env::MachineClock;
 use crate::layers::shed::Shed;
 use crate::layers::{ServeLimits, Shared};
 use crate::node::{Node, NodeConfig};
-use crate::notices::Notices;
+use crate::notices::{Notices, Sink};
 use crate::{peer, proto, services};
 
 /// A small node and everything above it up to the connection.
@@ -55,7 +55,7 @@ impl Service {
         let node = Arc::new(node.expect("a node of these figures"));
         let (stopped, stopping) = watch::channel(false);
         let routes = services::routes(&node, &stopping).everywhere;
-        let shed = Shed::new(Arc::clone(&node), Arc::new(Notices::new(false)));
+        let shed = Shed::new(Arc::clone(&node), Arc::new(Notices::new(Sink::Nowhere)));
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime on this thread");
         let all = prost_types::FileDescriptorSet::decode(proto::DESCRIPTORS).expect("compiled with this crate");
         let services = all.file.iter().flat_map(|file| &file.service);
@@ -65,7 +65,14 @@ impl Service {
             methods.map(|method| format!("http://node/hisparse.v1.{}/{}", service.name(), method.name()))
         });
         let paths = paths.collect();
-        Self { node, shared: Shared::new(shed, ServeLimits::default()), routes, runtime, paths, _stopping: stopped }
+        Self {
+            node,
+            shared: Shared::new(shed, ServeLimits::default(), None),
+            routes,
+            runtime,
+            paths,
+            _stopping: stopped,
+        }
     }
 
     /// Makes one of the calls with these bytes as its message, and takes its answer to the end.

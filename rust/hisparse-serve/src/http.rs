@@ -3,7 +3,7 @@
 //! ```text
 //!  /healthz   200 while the process answers                  liveness: restart it if not
 //!  /readyz    200 while it grants, 503 with the reason else  readiness: send it no new work
-//!  /metrics   Prometheus text
+//!  /metrics   Prometheus text; OpenMetrics for who asks for it, where there are exemplars
 //! ```
 //! One request per connection, and no connection is waited for: where all places are taken, the oldest makes room. So
 //! clients that connect and say nothing cannot silence a probe.
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hisparse_core::limits::MAX_HTTP_CONNECTIONS;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ACCEPT, ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
 use crate::accept::Door;
-use crate::metrics;
+use crate::metrics::{self, Dialect};
 
 /// Time a client has to send its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,6 +36,9 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+const OPEN_METRICS_TYPE: &str = "application/openmetrics-text";
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 /// Serves as long as the runtime lives, through a drain and a stop.
 pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>) {
@@ -81,12 +84,21 @@ fn answer(request: &Request<Incoming>, door: &Door) -> Response<Full<Bytes>> {
             Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
         },
         "/metrics" => {
-            let mut page = text(StatusCode::OK, metrics::page(door));
-            page.headers_mut().insert(CONTENT_TYPE, PROMETHEUS);
+            let dialect = dialect(request, door);
+            let mut page = text(StatusCode::OK, metrics::page(door, dialect));
+            let kind = if dialect == Dialect::OpenMetrics { OPEN_METRICS } else { PROMETHEUS };
+            page.headers_mut().insert(CONTENT_TYPE, kind);
             page
         }
         _ => text(StatusCode::NOT_FOUND, "there is /healthz, /readyz and /metrics\n"),
     }
+}
+
+/// How the scraper gets its page: plainly, unless there are exemplars and it can read them.
+fn dialect(request: &Request<Incoming>, door: &Door) -> Dialect {
+    let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let reads = accepts.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with(OPEN_METRICS_TYPE));
+    if reads && door.node.counters().has_exemplars() { Dialect::OpenMetrics } else { Dialect::Prometheus }
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

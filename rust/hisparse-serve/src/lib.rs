@@ -3,7 +3,7 @@
 //! ```text
 //!  server ──► listen ──► accept ──► connection ──► layers ──► services ──► node ──► hisparse_core::ledger
 //!    │          tls       access, peer                          │           │
-//!    ├─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http
+//!    ├─ shutdown, epoch                       └─ wire     └─ admit, pace, metrics ──► http, log
 //!    └─ memory ──► hisparse_mem (the pool's bytes, its attach socket) ──► sessions ──► node
 //!  codec: bytes and messages    error: the one place where a refusal becomes a status    env: the one place that reads the clock
 //!  meeting: locks and points where threads meet, which a model test tries in every order
@@ -32,6 +32,7 @@ mod journal;
 mod layers;
 mod listen;
 mod load_report;
+mod log;
 mod meeting;
 mod memory;
 mod metrics;
@@ -49,11 +50,13 @@ mod services;
 mod sessions;
 mod shutdown;
 mod tls;
+mod trace;
 mod watch;
 mod wire;
 
 pub use access::{Access, Role};
 pub use layers::ServeLimits;
+pub use log::LogTo;
 pub use memory::{MemoryConfig, attach_beside};
 pub use node::NodeConfig;
 pub use quotas::{QuotaSetting, Quotas};

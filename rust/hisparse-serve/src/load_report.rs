@@ -64,6 +64,16 @@ impl LoadReport {
         }
     }
 
+    /// Each pool's use, from 0 to 1, by the pool's name.
+    pub(crate) fn utilization(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.utilization.iter().map(|(pool, share)| (pool.as_str(), *share))
+    }
+
+    /// Use of the fullest pool, from 0 to 1.
+    pub(crate) const fn fullest(&self) -> f64 {
+        self.application_utilization
+    }
+
     /// The metadata that carries it behind an answer.
     pub(crate) fn trailers(&self) -> MetadataMap {
         let mut trailers = MetadataMap::new();

@@ -102,6 +102,7 @@ pub(crate) struct Hosting {
     wake: SyncSender<()>,
     /// Nanoseconds that the last scrub took, until they are read; 0 for none.
     scrub_ns: AtomicU64,
+    layer_groups: usize,
 }
 
 impl Hosting {
@@ -109,6 +110,11 @@ impl Hosting {
     pub(crate) fn progress(&self) -> Progress {
         let read = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         Progress { made_bytes: read(&self.made_bytes), total_bytes: read(&self.total_bytes) }
+    }
+
+    /// Layer groups of the pool, by which engines report.
+    pub(crate) const fn layer_groups(&self) -> usize {
+        self.layer_groups
     }
 
     /// Waits until they are made or cannot be, at most so long; `None` while they are being made.
@@ -221,6 +227,7 @@ impl Prepared {
             stop: Arc::clone(&workers.stop),
             wake,
             scrub_ns: AtomicU64::new(0),
+            layer_groups: config.layout.groups().count(),
         };
         let past = Remembered::default();
         Ok((Self { config, machine, attach, wakes, workers, keeping, from, past }, hosting))

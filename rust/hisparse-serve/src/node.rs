@@ -33,7 +33,7 @@ use crate::error::Refusal;
 use crate::journal::Journal;
 use crate::meeting;
 use crate::memory::Hosting;
-use crate::metrics::Counters;
+use crate::metrics::{Counters, Exemplars, SwapIn};
 use crate::pace::Pace;
 use crate::quotas::Quotas;
 use crate::remembered::{Note, Remembered, this_boot};
@@ -58,12 +58,21 @@ pub struct NodeConfig {
     pub quotas: Quotas,
     /// How long a node that does not know what an earlier start granted grants nothing: until its last lease has ended.
     pub learning: Duration,
+    /// Whether the histogram of Admit keeps the callers' traces as exemplars.
+    pub exemplars: bool,
 }
 
 impl NodeConfig {
     /// A node of these figures, without a plan behind them.
     pub fn of_capacity(model: &str, capacity: NodeCapacity) -> Self {
-        Self { model: model.to_owned(), capacity, budget: None, quotas: Quotas::default(), learning: ROUTER_TTL }
+        Self {
+            model: model.to_owned(),
+            capacity,
+            budget: None,
+            quotas: Quotas::default(),
+            learning: ROUTER_TTL,
+            exemplars: false,
+        }
     }
 
     /// The node that was planned so, and holds so much of it.
@@ -176,6 +185,34 @@ pub(crate) enum Standing {
     Faulted,
 }
 
+impl Standing {
+    /// All of them.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Granting,
+        Self::Draining,
+        Self::Stopping,
+        Self::Learning,
+        Self::Making,
+        Self::Elsewhere,
+        Self::Failed,
+        Self::Faulted,
+    ];
+
+    /// Its name in metrics and logs.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Granting => "granting",
+            Self::Draining => "draining",
+            Self::Stopping => "stopping",
+            Self::Learning => "learning",
+            Self::Making => "making",
+            Self::Elsewhere => "elsewhere",
+            Self::Failed => "failed",
+            Self::Faulted => "faulted",
+        }
+    }
+}
+
 impl Node {
     /// A node in which everything is free, and of which nothing is kept.
     ///
@@ -227,6 +264,8 @@ impl Node {
             records: Vec::new(),
         };
         let standing = state.standing();
+        let swap_in = SwapIn::new(hosting.as_ref().map_or(0, Hosting::layer_groups));
+        let counters = Counters::new(swap_in, config.exemplars.then(|| Exemplars::new(clock)));
         Ok(Self {
             config,
             clock,
@@ -240,7 +279,7 @@ impl Node {
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
             standing: watch::Sender::new(standing),
-            counters: Counters::default(),
+            counters,
         })
     }
 

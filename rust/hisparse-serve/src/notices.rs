@@ -8,10 +8,12 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hisparse_core::limits::MAX_NOTICES;
+use serde_json::json;
 
+use crate::log::{Level, Log};
 use crate::peer::User;
 
 /// What was noticed.
@@ -41,7 +43,15 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Notices {
     book: Mutex<Book>,
-    to_stderr: bool,
+    sink: Sink,
+}
+
+/// Where notices go beside the book.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    Nowhere,
+    Stderr,
+    Log(Arc<Log>),
 }
 
 #[derive(Debug, Default)]
@@ -51,8 +61,8 @@ struct Book {
 }
 
 impl Notices {
-    pub(crate) fn new(to_stderr: bool) -> Self {
-        Self { book: Mutex::default(), to_stderr }
+    pub(crate) fn new(sink: Sink) -> Self {
+        Self { book: Mutex::default(), sink }
     }
 
     /// Notices something, once per user.
@@ -69,9 +79,13 @@ impl Notices {
         };
         book.lines.push(line.clone());
         drop(book);
-        if self.to_stderr {
-            // Nobody reads stderr: then nobody is told.
-            let _ = writeln!(std::io::stderr(), "hisparse-svc: {line}");
+        match &self.sink {
+            Sink::Nowhere => {}
+            Sink::Stderr => {
+                // Nobody reads stderr: then nobody is told.
+                let _ = writeln!(std::io::stderr(), "hisparse-svc: {line}");
+            }
+            Sink::Log(log) => log.write(Level::Warning, "notice", json!({ "message": line })),
         }
     }
 
@@ -87,7 +101,7 @@ mod tests {
 
     #[test]
     fn each_thing_is_said_once_per_user_and_not_for_ever() {
-        let notices = Notices::new(false);
+        let notices = Notices::new(Sink::Nowhere);
         for _ in 0..3 {
             notices.once(Kind::Silent, &User::Uid(1), || "said nothing".into());
             notices.once(Kind::Tls, &User::Uid(1), || "no handshake".into());

@@ -36,9 +36,10 @@ use crate::env::MachineClock;
 use crate::layers::shed::Shed;
 use crate::layers::{ServeLimits, Shared};
 use crate::listen::{self, UnixSocket};
+use crate::log::{self, Log, LogTo};
 use crate::memory::{Host, Hosting, MemoryConfig, Prepared};
 use crate::node::{Node, NodeConfig, Standing};
-use crate::notices::Notices;
+use crate::notices::{Notices, Sink};
 use crate::shutdown::{Ask, Ended, Signals, StopSwitch};
 use crate::tls::{Tls, TlsFiles};
 use crate::{epoch, http, services};
@@ -61,8 +62,8 @@ pub struct Config {
     pub access: Access,
     /// Bounds.
     pub limits: ServeLimits,
-    /// Write notices of peers that misbehave to stderr, each once; they are kept in any case.
-    pub log: bool,
+    /// Where notices of peers that misbehave go, and what becomes of calls; notices are kept in any case.
+    pub log: LogTo,
     /// Address of the HTTP port, as `127.0.0.1:7412`; `None` for none.
     pub http: Option<String>,
     /// Threads that answer calls.
@@ -90,7 +91,7 @@ impl Config {
             tls: None,
             access: Access::default(),
             limits: ServeLimits::default(),
-            log: false,
+            log: LogTo::Nowhere,
             http: None,
             threads: SERVE_THREADS,
             handle_signals: false,
@@ -175,20 +176,26 @@ impl Server {
             prepared.remember(&beginning.remembered);
         }
         let node = Arc::new(Node::begun(config.node, clock, beginning, bound.addresses.clone(), hosting)?);
-        let notices = Arc::new(Notices::new(config.log));
+        let failed = |error: io::Error| {
+            Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
+        };
+        let log = (config.log == LogTo::Json).then(|| Log::to_stderr(clock)).transpose().map_err(failed)?.map(Arc::new);
+        let sink = match (config.log, &log) {
+            (_, Some(log)) => Sink::Log(Arc::clone(log)),
+            (LogTo::Text, None) => Sink::Stderr,
+            _ => Sink::Nowhere,
+        };
+        let notices = Arc::new(Notices::new(sink));
         let shed = Shed::new(Arc::clone(&node), Arc::clone(&notices));
         let door = Arc::new(Door {
             node: Arc::clone(&node),
             access: config.access,
-            shared: Shared::new(shed, config.limits),
+            shared: Shared::new(shed, config.limits, log),
             peers: Arc::default(),
             notices: Arc::clone(&notices),
             places: Arc::new(Semaphore::new(config.limits.connections)),
         });
 
-        let failed = |error: io::Error| {
-            Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
-        };
         let runtime = Builder::new_multi_thread()
             .worker_threads(config.threads)
             .thread_name("hisparse-serve")
@@ -381,6 +388,9 @@ impl Bound {
         }
         tokio::spawn(node.keep_time());
         tokio::spawn(health.follow());
+        if let Some(log) = &door.shared.log {
+            tokio::spawn(log::follow(Arc::clone(log), Arc::clone(&door.node)));
+        }
         Ok(Serving { unix, calls, stopped })
     }
 }

@@ -22,6 +22,7 @@ use tower_service::Service;
 use crate::env::MachineClock;
 use crate::error::Refusal;
 use crate::layers::{Answer, Calls};
+use crate::trace::TraceContext;
 
 /// The calls that may wait.
 const WAITING: [&str; 2] = ["/hisparse.v1.AdmissionService/Admit", "/hisparse.v1.AdminService/Drain"];
@@ -35,6 +36,8 @@ pub(crate) struct CallTime {
     pub(crate) arrived: Moment,
     /// Its caller's own deadline, where one was given.
     given: Option<Moment>,
+    /// Its caller's trace, where one was given.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl CallTime {
@@ -48,13 +51,13 @@ impl CallTime {
             let way_home = WAY_HOME.min(timeout / 10);
             arrived.saturating_add(timeout.saturating_sub(way_home))
         });
-        Self { arrived, given }
+        Self { arrived, given, trace: TraceContext::of(headers) }
     }
 }
 
 /// When this call came. The layer has put it there; a call that passed no layer came at the clock's origin, and is late.
 pub(crate) fn call_time<T>(request: &tonic::Request<T>) -> CallTime {
-    let unknown = CallTime { arrived: Moment::ORIGIN, given: None };
+    let unknown = CallTime { arrived: Moment::ORIGIN, given: None, trace: None };
     request.extensions().get().copied().unwrap_or(unknown)
 }
 

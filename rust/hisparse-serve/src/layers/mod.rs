@@ -1,10 +1,10 @@
 //! What every call passes on its way in, one file per layer.
 //!
 //! ```text
-//!  connection ─► deadline ─► role ─► rate ─► peer_calls ─► all_calls ─────────────► routes
-//!                10 s or     router  Admits   1,024 of one   8,192 of all;            │
-//!                its own     engine  per      peer           256 wait ≤ 50 ms (shed)  │
-//!                            admin   second                  none while stuck (fail_fast)
+//!  connection ─► logging ─► deadline ─► role ─► rate ─► peer_calls ─► all_calls ─────────────► routes
+//!                a line     10 s or     router  Admits   1,024 of one   8,192 of all;            │
+//!                per call   its own     engine  per      peer           256 wait ≤ 50 ms (shed)  │
+//!                                       admin   second                  none while stuck (fail_fast)
 //!                   ◄──────────────── answer: held by sending until the peer has taken it
 //! ```
 //! `class` says what a call is to all of them. Release, Renew, Commit and health have head-room: they are counted apart,
@@ -15,6 +15,7 @@ pub(crate) mod all_calls;
 pub(crate) mod class;
 pub(crate) mod deadline;
 pub(crate) mod fail_fast;
+pub(crate) mod logging;
 pub(crate) mod peer_calls;
 pub(crate) mod rate;
 pub(crate) mod role;
@@ -38,9 +39,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::error::Refusal;
+use crate::log::Log;
 use crate::peer::Peer;
 use all_calls::{AllCallsLayer, Places};
 use deadline::DeadlineLayer;
+use logging::LogLayer;
 use peer_calls::PeerCallsLayer;
 use rate::{Rate, RateLayer};
 use role::RoleLayer;
@@ -137,15 +140,17 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Places>,
     pub(crate) rate: Option<Arc<Rate>>,
     pub(crate) limits: ServeLimits,
+    pub(crate) log: Option<Arc<Log>>,
 }
 
 impl Shared {
-    pub(crate) fn new(shed: Shed, limits: ServeLimits) -> Self {
+    pub(crate) fn new(shed: Shed, limits: ServeLimits, log: Option<Arc<Log>>) -> Self {
         Self {
             shed: Arc::new(shed),
             places: Arc::new(Places::new(limits.calls)),
             rate: limits.admits_per_second.map(|rate| Arc::new(Rate::new(rate))),
             limits,
+            log,
         }
     }
 
@@ -156,7 +161,8 @@ impl Shared {
         let all = AllCallsLayer::new(Arc::clone(&self.places), shed(), Arc::clone(peer)).layer(Bottom(routes));
         let ours = PeerCallsLayer::new(Arc::clone(peer), self.limits.calls_per_peer, shed()).layer(all);
         let rated = RateLayer::new(self.rate.clone(), shed(), Arc::clone(peer)).layer(ours);
-        DeadlineLayer::new(clock).layer(RoleLayer::new(Arc::clone(peer), shed()).layer(rated))
+        let timed = DeadlineLayer::new(clock).layer(RoleLayer::new(Arc::clone(peer), shed()).layer(rated));
+        LogLayer::new(self.log.clone(), Arc::clone(peer)).layer(timed)
     }
 }
 

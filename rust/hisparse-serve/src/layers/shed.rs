@@ -46,7 +46,7 @@ impl Shed {
     pub(crate) fn turn_away(&self, gate: Gate, kind: Kind, user: &User, refusal: Refusal) -> Refusal {
         self.node.counters().turned_away(gate);
         if kind == Kind::Admit {
-            self.node.counters().admitted(Admitted::Refused(&refusal), std::time::Duration::ZERO);
+            self.node.counters().admitted(Admitted::Refused(&refusal), std::time::Duration::ZERO, None);
         }
         let noticed = match gate {
             Gate::Role => Some(notices::Kind::Role),

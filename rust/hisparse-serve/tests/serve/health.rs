@@ -12,7 +12,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::{admit, ask, config, connect};
+use crate::{admit, ask, ask_http, config, connect};
 
 struct Probed {
     running: Running,
@@ -28,12 +28,7 @@ async fn probed() -> Probed {
 
 impl Probed {
     async fn http(&self, request: &str) -> String {
-        let address = self.running.addresses().last().unwrap().strip_prefix("http://").unwrap();
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        stream.write_all(format!("{request} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        ask_http(self.running.addresses().last().unwrap(), &format!("{request} HTTP/1.1\r\nHost: h\r\n\r\n")).await
     }
 
     async fn health(&self, service: &str) -> i32 {

@@ -29,6 +29,7 @@ use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
 use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::{AdmitRequest, Capacity, GetCapacityRequest, GetCapacityResponse, Lease, ReleaseRequest};
 use hisparse_serve::{Config, NodeConfig, Running, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -78,6 +79,21 @@ impl Served {
 
 async fn connect(socket: &std::path::Path) -> Channel {
     Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap().connect().await.unwrap()
+}
+
+/// What the HTTP port answers, head and all.
+async fn get(address: &str, path: &str) -> String {
+    ask_http(address, &format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await
+}
+
+/// What the HTTP port answers to these words.
+async fn ask_http(address: &str, words: &str) -> String {
+    let address = address.strip_prefix("http://").unwrap();
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(words.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 fn config(home: &tempfile::TempDir, pages: u64, seats: u64) -> Config {

@@ -16,13 +16,13 @@ use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::engine_service_client::EngineServiceClient;
 use hisparse_serve::proto::{
     AdmitRequest, CommitRequest, GetCapacityRequest, GetLeaseRequest, Lease, LeaseState, LeaseUsage, PublishRequest,
-    ReclaimRequest, ReportUsageRequest,
+    ReclaimRequest, ReportUsageRequest, SwapInUsage,
 };
 use hisparse_serve::{Config, MemoryConfig, NodeConfig, Server, attach_beside};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{Served, admit, ask, free, refusal, release_of, seconds};
+use crate::{Served, admit, ask, free, get, millis, refusal, release_of, seconds};
 
 /// Five layers of `pages` pages and the spare one.
 pub(crate) fn layout(pages: u64) -> PoolLayout {
@@ -140,9 +140,39 @@ async fn a_reader_and_a_stranger_speak_for_no_session() {
     assert_eq!(refusal(&refused).1, "LEASE_NOT_FOUND", "a router's lease is not the engine's to publish");
     let usage = |lease_id: &str| ReportUsageRequest {
         usage: vec![LeaseUsage { lease_id: lease_id.into(), tokens: 1, hit_rows: 7, miss_rows: 2 }],
+        ..ReportUsageRequest::default()
     };
     client.report_usage(usage(&lease.id)).await.unwrap();
     assert_eq!(client.report_usage(usage("x")).await.unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn what_an_engine_reports_of_each_layer_group_is_in_the_metrics_and_no_other_group_is() {
+    let home = tempfile::tempdir().unwrap();
+    let running = Server::start(Config { http: Some("127.0.0.1:0".into()), ..config(home.path(), 20) }).unwrap();
+    assert_eq!(running.made(Duration::from_secs(60)), Some(Ok(())));
+    let served = Served { running, home };
+    let mut client = engine(&served).await;
+    let _writer = attach(&served, Role::Writer);
+    // Five layers in two groups.
+    let group = |layer_group| SwapInUsage { layer_group, hit_rows: 90, miss_rows: 6, copied_bytes: 3_936 };
+    let report = |swap_in| ReportUsageRequest { swap_in, steps: 2, exposed: millis(3), ..Default::default() };
+    client.report_usage(report(vec![group(0), group(1)])).await.unwrap();
+    for wrong in [vec![group(2)], vec![group(0), group(1), group(1)]] {
+        let refused = client.report_usage(report(wrong)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
+    }
+    let page = get(served.running.addresses().last().unwrap(), "/metrics").await;
+    for line in [
+        "hisparse_swap_in_rows_total{layer_group=\"1\",result=\"miss\"} 6",
+        "hisparse_swap_in_rows_total{layer_group=\"0\",result=\"hit\"} 90",
+        "hisparse_swap_in_bytes_total 7872",
+        "hisparse_swap_in_exposed_seconds_sum 0.003000",
+        "hisparse_swap_in_exposed_seconds_count 2",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
+    assert!(!page.contains("layer_group=\"2\""));
 }
 
 #[tokio::test]

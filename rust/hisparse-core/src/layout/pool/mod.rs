@@ -155,6 +155,11 @@ impl PoolLayout {
         &self.regions
     }
 
+    /// Its layer groups in the order of the layers, by which engines number them: rows that lie side by side.
+    pub fn groups(&self) -> impl Iterator<Item = &Region> {
+        self.regions.iter().filter(|region| region.content == Content::Main)
+    }
+
     /// Sizes of its segments in bytes, in order.
     pub fn segment_bytes(&self) -> &[u64] {
         &self.segment_bytes
