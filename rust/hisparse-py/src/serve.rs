@@ -100,7 +100,7 @@ impl PyService {
             "json" => LogTo::Json,
             other => {
                 let problem = Problem::new("--log", format!("{other:?}"), "must be a kind of log", "use text or json");
-                return Err(problem).map_err(Problems::one).or_invalid_input(py);
+                return Err(Problems::one(problem)).or_invalid_input(py);
             }
         };
         let access = access.map(Access::parse).transpose().or_invalid_input(py)?.unwrap_or_default();

@@ -129,7 +129,7 @@ impl Counters {
         &self.swap_in
     }
 
-    /// Whether calls leave exemplars, which only OpenMetrics can show.
+    /// Whether calls leave exemplars, which only `OpenMetrics` can show.
     pub(crate) const fn has_exemplars(&self) -> bool {
         self.exemplars.is_some()
     }
