@@ -71,7 +71,7 @@ check-engine: build setup-engine ## Type and test the data plane on the CPU, wit
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python
 test-gpu: ## Run the tests that need a CUDA device
-	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode
+	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode tests/integrations
 
 bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at most 90 % taken, and one always full
 	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > python/hisparse_svc/data/layouts/churned_90.json

@@ -26,7 +26,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import decode_on_cpu
-from hisparse_svc.integrations.transformers import HostCache, HostKv
+from hisparse_svc.integrations.transformers import HostCache, HostKv, cache_argument
 from hisparse_svc.kernels import sparse_mla_decode
 from hisparse_svc.kernels.decode.rows import BF16_ROWS, F32_ROWS, FP8_ROWS, pack_rows
 
@@ -86,11 +86,11 @@ def decoding(make: Any, settings: dict[str, Any]) -> Iterator[tuple[HostKv, Host
         kv.request(PROMPT_TOKENS, STEPS) as cache,
         torch.no_grad(),
     ):
-        model(input_ids=tokens[None, :PROMPT_TOKENS], cache=cache)
+        model(input_ids=tokens[None, :PROMPT_TOKENS], **cache_argument(model, cache))
 
         def step() -> None:
             for token in tokens[PROMPT_TOKENS:]:
-                model(input_ids=token.view(1, 1), cache=cache)
+                model(input_ids=token.view(1, 1), **cache_argument(model, cache))
 
         yield kv, cache, step
 

@@ -17,7 +17,7 @@ import time
 from typing import Any
 
 import torch
-from hisparse_svc.integrations.transformers import HostKv
+from hisparse_svc.integrations.transformers import HostKv, cache_argument
 from transformers import DeepseekV32Config, DeepseekV32ForCausalLM, GlmMoeDsaConfig, GlmMoeDsaForCausalLM
 
 TOP_K = 128
@@ -80,7 +80,8 @@ def main() -> None:
                 model, hot_rows=hot_rows, kv_dtype="bfloat16", kv_bytes="24MiB", host_pool="64MiB"
             ) as kv:
                 began = time.monotonic()
-                found = model.generate(prompt, cache=kv.request(asked.prompt_tokens, asked.new_tokens), **options)
+                cache = cache_argument(model, kv.request(asked.prompt_tokens, asked.new_tokens))
+                found = model.generate(prompt, **cache, **options)
                 took = time.monotonic() - began
                 print(f"  {hot_rows} hot rows, {kv.swapped_rows:6} rows swapped in     {took:5.1f} s", end="   ")
                 assert torch.equal(found, plain), "tokens differ"

@@ -5,13 +5,14 @@
     router ──────┘                          │
        └── lease, prompt ────────────► engine: a transformers model, KV in the service's pool ── tokens ──► router
 
-    python examples/serve_and_decode.py
+    python examples/serve_and_decode.py [--requests 10]
 
 A tiny random GLM in bfloat16 on the CPU; about a minute. Needs `pip install 'hisparse-svc[transformers]'`.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import random
 import subprocess
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 CONTEXT_TOKENS = 1024
 PLAN: dict[str, Any] = {"kv_dtype": "fp8_e4m3", "hot_rows": 128, "kv_bytes": 4 << 20, "host_pool": 4 << 20}
-REQUESTS = 10
 
 
 def make_model() -> Any:
@@ -67,12 +67,12 @@ def run_engine(pipe: Connection, target: str, config: str) -> None:
         pipe.send(kv.swapped_rows)
 
 
-def route(client: Client, pipe: Connection) -> int:
+def route(client: Client, pipe: Connection, requests: int) -> int:
     """Admit a trace, each request as soon as there is room; give the rows that were swapped in."""
     chance = random.Random(7)  # noqa: S311 - a trace, not secrets
     waiting = deque(
         (f"request {number}", [chance.randrange(512) for _ in range(chance.randint(10, 500))], chance.randint(8, 32))
-        for number in range(REQUESTS)
+        for number in range(requests)
     )
     refused, running, began = 0, 0, time.monotonic()
     while waiting or running:
@@ -93,12 +93,15 @@ def route(client: Client, pipe: Connection) -> int:
         print(f"{time.monotonic() - began:6.1f} s  {name}: {len(tokens)} tokens: {tokens[:6]} …")
     pipe.send(None)
     swapped: int = pipe.recv()
-    print(f"{REQUESTS} requests decoded, {refused} times refused and asked again, {swapped} rows swapped in")
+    print(f"{requests} requests decoded, {refused} times refused and asked again, {swapped} rows swapped in")
     return swapped
 
 
 def main() -> None:
     """Start the service and the engine, and route."""
+    parser = argparse.ArgumentParser(description="service, engine and router, each a process")
+    parser.add_argument("--requests", type=int, default=10)
+    requests = parser.parse_args().requests
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.json"
         config.write_text(config_json(make_model()), encoding="utf-8")
@@ -118,7 +121,7 @@ def main() -> None:
             try:
                 assert here.recv() == "ready"
                 with Client(target) as client:
-                    assert route(client, here) > 0
+                    assert route(client, here, requests) > 0
                     engine.join()
                     seats = client.get_capacity().pool("seats")
                     assert seats.free == seats.total, "a lease was left behind"

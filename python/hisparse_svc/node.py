@@ -281,10 +281,12 @@ def check(settings: ServeConfig, problems: Iterable[Problem] = (), unread: Colle
 
 
 def _planned(settings: ServeConfig) -> Plan:
+    model = model_or_problems(settings.model)
+    of_model = {field for field, *_ in model if field != "MODEL"} if isinstance(model, list) else set()
     try:
-        return _core.plan(_plan_arguments(settings), model_or_problems(settings.model))
+        return _core.plan(_plan_arguments(settings), model)
     except InvalidInput as failure:
-        raise _as_flags(failure, settings) from None
+        raise _as_flags(failure, settings, of_model=of_model) from None
 
 
 def _pool_not_used(settings: ServeConfig, plan: Plan) -> list[str]:
@@ -324,17 +326,22 @@ def _of_host_pool(problem: Problem, settings: ServeConfig, plan: Plan | None) ->
     return replace(problem, value=f"{shown}, of which {refused} can be used" if part else shown)
 
 
-def _as_flags(failure: InvalidInput, settings: ServeConfig, plan: Plan | None = None) -> InvalidInput:
+def _as_flags(
+    failure: InvalidInput, settings: ServeConfig, plan: Plan | None = None, *, of_model: Collection[str] = ()
+) -> InvalidInput:
     """Name settings as flags, since the service knows most by their bare names, and the pool's size as it was given.
 
     Args:
         failure: What the core or the service says.
         settings: What it was given.
         plan: What was planned; `None` where that failed.
+        of_model: Fields of the model's config.json, which are no settings.
     """
 
     def flag(field: str) -> str:
-        named = "max_requests" if field == "request_slots" else field  # the flag's name, and the pool's
+        if field in of_model:
+            return field
+        named = {"request_slots": "max_requests", "MODEL": "model"}.get(field, field)  # the flag's name
         if any(named.startswith(f"{part.tenant}.") for part in settings.tenants):
             return f"--tenants.{named}"
         # What is no setting (the journal file) has a name of two words.

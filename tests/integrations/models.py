@@ -38,16 +38,15 @@ _COMMON: dict[str, Any] = {
 }
 
 
-def make(family: str, *, context_tokens: int = 2048, dtype: torch.dtype = torch.float32) -> Any:
-    """A model of a family; the same weights each time."""
+def make(family: str, *, context_tokens: int = 2048, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+    """A model of a family, with changes to its configuration; the same weights each time."""
     torch.manual_seed(11)
+    settings = {**_COMMON, "max_position_embeddings": context_tokens, **changes}
     if family == "glm_moe_dsa":
         kinds = ["full", "full", "shared", "shared"]
-        settings = {"num_hidden_layers": len(kinds), "indexer_types": kinds, "max_position_embeddings": context_tokens}
-        model = GlmMoeDsaForCausalLM(GlmMoeDsaConfig(**_COMMON, **settings))
+        model = GlmMoeDsaForCausalLM(GlmMoeDsaConfig(num_hidden_layers=4, indexer_types=kinds, **settings))
     else:
-        config = DeepseekV32Config(**_COMMON, num_hidden_layers=3, max_position_embeddings=context_tokens)
-        model = DeepseekV32ForCausalLM(config)
+        model = DeepseekV32ForCausalLM(DeepseekV32Config(num_hidden_layers=3, **settings))
     return model.to(dtype).eval()
 
 

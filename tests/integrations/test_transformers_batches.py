@@ -10,7 +10,7 @@ import pytest
 import torch
 from hisparse_svc import HiSparseError
 from hisparse_svc.engine import Overlap
-from hisparse_svc.integrations.transformers import ContinuousBatch, Generation, HostKv
+from hisparse_svc.integrations.transformers import ContinuousBatch, Generation, HostKv, cache_argument
 
 from tests.integrations import models
 
@@ -193,7 +193,7 @@ def test_logits_of_a_step_are_those_of_plain_transformers(family: str) -> None:
     with HostKv.embedded(model, hot_rows=128, kv_bytes="24MiB", host_pool="64MiB", kv_dtype="bfloat16") as kv:
         options = {"max_new_tokens": 8, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
         ids = torch.tensor([given])
-        ours = model.generate(ids, cache=kv.request(len(given), 8), **options).logits
+        ours = model.generate(ids, **cache_argument(model, kv.request(len(given), 8)), **options).logits
         theirs = plain.generate(ids, **options).logits
     assert torch.equal(ours[0], theirs[0]), "prefill is transformers' own"
     for step, (a, b) in enumerate(zip(ours, theirs, strict=True)):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hisparse_svc import InvalidInput
 from hisparse_svc.engine import IndexInputs
-from hisparse_svc.integrations.transformers import HostCache, HostKv
+from hisparse_svc.integrations.transformers import HostCache, HostKv, cache_argument
 
 from tests.integrations import models
 
@@ -25,7 +25,8 @@ def test_generate_gives_the_tokens_of_plain_transformers(family: str, hot_rows: 
     model = models.make(family)
     with HostKv.embedded(model, hot_rows=hot_rows, **SMALL) as kv:
         cache = kv.request(len(given), 40)
-        found = model.generate(torch.tensor([given]), cache=cache, max_new_tokens=40, do_sample=False)
+        options = {"max_new_tokens": 40, "do_sample": False}
+        found = model.generate(torch.tensor([given]), **cache_argument(model, cache), **options)
         assert found[0, 300:].tolist() == models.plain_tokens(family, given, 40)
         assert kv.swapped_rows > 1000, "no rows were missing: nothing was tried"
         cache.close()
@@ -41,10 +42,19 @@ def test_512_steps_give_the_tokens_of_plain_transformers(family: str, tokens: in
     model = models.make(family, context_tokens=context)
     with HostKv.embedded(model, hot_rows=hot_rows, **{**SMALL, "host_pool": "256MiB", "kv_bytes": "48MiB"}) as kv:
         options = {"max_new_tokens": new, "do_sample": False, "prefill_chunk_size": 500}
-        found = model.generate(torch.tensor([given]), cache=kv.request(tokens, new), **options)
+        cache = cache_argument(model, kv.request(tokens, new))
+        found = model.generate(torch.tensor([given]), **cache, **options)
         wanted = models.plain_tokens(family, given, new, context_tokens=context, chunk=500)
         assert found[0, tokens:].tolist() == wanted
         assert kv.swapped_rows > 100_000
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_a_hooked_model_with_another_cache_runs_as_before(family: str) -> None:
+    given, model = models.prompt(200, 2), models.make(family)
+    with HostKv.embedded(model, hot_rows=128, **SMALL):
+        found = model.generate(torch.tensor([given]), max_new_tokens=12, do_sample=False)
+    assert found[0, 200:].tolist() == models.plain_tokens(family, given, 12)
 
 
 def test_a_model_that_the_kernels_cannot_read_is_refused_with_every_reason() -> None:
@@ -59,9 +69,10 @@ def test_a_request_longer_than_its_lease_is_refused() -> None:
     model = models.make("deepseek_v32")
     with HostKv.embedded(model, hot_rows=128, **SMALL) as kv, kv.request(20, 10) as cache:
         with pytest.raises(InvalidInput, match="longer lease"):
-            model(input_ids=torch.tensor([models.prompt(31, 0)]), cache=cache)
+            model(input_ids=torch.tensor([models.prompt(31, 0)]), **cache_argument(model, cache))
+        two = torch.tensor([models.prompt(5, 0), models.prompt(5, 1)])
         with pytest.raises(InvalidInput, match="the requests of this cache"):
-            model(input_ids=torch.tensor([models.prompt(5, 0), models.prompt(5, 1)]), cache=cache)
+            model(input_ids=two, **cache_argument(model, cache))
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
@@ -89,7 +100,7 @@ def test_our_indexer_picks_what_the_models_own_does(family: str, monkeypatch: py
                 indexer.register_forward_pre_hook(_remember(inputs), with_kwargs=True)
         monkeypatch.setattr(HostCache, "attend", attend)
         given = torch.tensor([models.prompt(200, 3)])
-        model.generate(given, cache=cache, max_new_tokens=20, do_sample=False)
+        model.generate(given, **cache_argument(model, cache), max_new_tokens=20, do_sample=False)
     assert compared >= 19 * models.TOP_K * 2
     assert differing <= compared / 10_000, f"{differing} of {compared} picks differ"
 

@@ -115,6 +115,16 @@ def test_an_embedded_node_says_what_is_wrong_with_its_settings() -> None:
     assert [problem.field for problem in raised.value.problems] == ["--host-pool", "--hot-rows"]
 
 
+def test_what_is_wrong_with_a_model_is_named_as_its_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["DeepseekV32ForCausalLM"], "num_hidden_layers": 0}')
+    with pytest.raises(hisparse_svc.InvalidInput) as raised:
+        hisparse_svc.Node.embedded(model=str(tmp_path))
+    named = {problem.field for problem in raised.value.problems}
+    assert {"num_hidden_layers", "kv_lora_rank"} <= named, named
+    with pytest.raises(hisparse_svc.InvalidInput, match="--model is"):
+        hisparse_svc.Node.embedded(model="no-such-preset")
+
+
 def test_importing_the_package_brings_in_neither_grpc_nor_protobuf() -> None:
     code = "import sys, hisparse_svc; print([m for m in ('grpc', 'google.protobuf', 'torch') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)

@@ -57,6 +57,18 @@ fn every_dense_folder_is_refused_with_the_fields_it_lacks() {
 }
 
 #[test]
+fn sparse_layers_under_their_later_name_give_the_same_model() {
+    for folder in folders() {
+        for name in ["deepseek_v32", "glm_5", "glm_5_2"] {
+            let text = std::fs::read_to_string(folder.join(name).join("config.json")).unwrap();
+            let later = text.replace("deepseek_sparse_attention", "indexed_attention");
+            assert_ne!(text, later, "{name} names its layers");
+            assert_eq!(Model::from_json_text(name, &later).unwrap(), read(&folder, name).unwrap(), "{name}");
+        }
+    }
+}
+
+#[test]
 fn both_key_styles_give_the_same_model() {
     for folder in folders() {
         for (plain, checkpoint) in [

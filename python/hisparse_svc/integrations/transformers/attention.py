@@ -5,8 +5,8 @@
     decode    q ── W_uk ──► latent q ── LayerStep.attend ──► latent out ── W_uv ──► out     (K and V are never expanded)
     prefill   q, K, V, mask of the picks ── sdpa ──► out                                   (bit by bit what plain does)
 
-Registered under `hisparse` in transformers' interfaces of attention and of masks; a cache puts itself among the keyword
-arguments of the layer that calls it, which is how the function finds it.
+Registered under `hisparse` in transformers' interfaces of attention and of masks; the cache comes among the keyword
+arguments, where a hook of the layer puts it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME = "hisparse"
 """What `set_attn_implementation` calls it."""
 
 CACHE_KEYWORD = "hisparse_cache"
-"""Keyword argument by which a cache reaches the function below."""
+"""Keyword argument by which a cache reaches the attention function."""
 
 
 def register() -> None:

@@ -22,6 +22,7 @@ import torch
 
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.integrations.transformers.cache import HostCache
+from hisparse_svc.integrations.transformers.hooks import cache_argument, mask_argument
 from hisparse_svc.kernels import PAGE_ROWS
 from hisparse_svc.rpc.refusals import StaleEpoch
 
@@ -65,9 +66,14 @@ class Generation:
         return len(self.tokens) >= self.max_new_tokens
 
     @property
-    def known(self) -> tuple[int, ...]:
-        """Prompt and produced tokens."""
-        return (*self.prompt, *self.tokens)
+    def known(self) -> int:
+        """How many tokens there are: the prompt's and those produced."""
+        return len(self.prompt) + len(self.tokens)
+
+    def between(self, first: int, last: int) -> tuple[int, ...]:
+        """Give tokens from `first` to before `last`, of the prompt and of those produced."""
+        behind = len(self.prompt)
+        return (*self.prompt[first:last], *self.tokens[max(first - behind, 0) : max(last - behind, 0)])
 
 
 class ContinuousBatch:
@@ -78,18 +84,22 @@ class ContinuousBatch:
         running: Requests that decode, each with its place in the session.
     """
 
-    def __init__(self, kv: HostKv, *, prefill_tokens: int = 0, publish_to: HostPool | None = None) -> None:
+    def __init__(
+        self, kv: HostKv, *, prefill_tokens: int = 0, batch: int = 0, publish_to: HostPool | None = None
+    ) -> None:
         """Start empty.
 
         Args:
             kv: What to decode through.
             prefill_tokens: Longest piece of a prompt to prefill at once; 0: all of it.
+            batch: Most requests that decode in one pass through the model; 0: all of them.
             publish_to: Where to say which pages are durable, so that a successor may resume from them.
         """
         self.waiting: deque[Generation] = deque()
         self.running: dict[Generation, Running] = {}
         self._kv = kv
         self._prefill_tokens = prefill_tokens
+        self._batch = batch
         self._publish_to = publish_to
         self._published: dict[Generation, int] = {}
         self._owed: list[str] = []
@@ -128,26 +138,24 @@ class ContinuousBatch:
             HiSparseError: Nothing runs, and the service refuses what waits.
         """
         self._release_owed()
-        self._join()
+        self.join()
         fresh = [one for one in self.running if self._to_prefill(one) > 1]
         others = [one for one in self.running if one not in fresh]
         for generation in fresh:
             self._forward([generation], self._to_prefill(generation))
-        if others:
-            self._forward(others, 1)
+        batch = self._batch or len(others) or 1
+        for first in range(0, len(others), batch):
+            self._forward(others[first : first + batch], 1)
         for generation in [one for one in self.running if one.done]:
             self._leave(generation)
         self._publish()
 
-    def run(self) -> None:
-        """Step until everybody is done."""
-        while self.waiting or self.running:
-            self.step()
-        self._release_owed()
+    def join(self) -> None:
+        """Let requests that wait join while there are seats; `step` does so by itself.
 
-    # --- inside ---
-
-    def _join(self) -> None:
+        Raises:
+            HiSparseError: Nothing runs, and the service refuses what waits.
+        """
         while self.waiting and self._kv.session.free_seats:
             generation = self.waiting[0]
             try:
@@ -161,6 +169,14 @@ class ContinuousBatch:
                     raise
                 return  # whoever leaves makes room
             self.running[self.waiting.popleft()] = running
+
+    def run(self) -> None:
+        """Step until everybody is done."""
+        while self.waiting or self.running:
+            self.step()
+        self._release_owed()
+
+    # --- inside ---
 
     def _leave(self, generation: Generation) -> None:
         self._published.pop(generation, None)
@@ -189,15 +205,15 @@ class ContinuousBatch:
         model = self._kv.model
         requests = [self.running[one] for one in generations]
         starts = [request.length for request in requests]
-        fed = [one.known[start : start + tokens] for one, start in zip(generations, starts, strict=True)]
+        fed = [one.between(start, start + tokens) for one, start in zip(generations, starts, strict=True)]
         positions = torch.tensor([[*range(start, start + tokens)] for start in starts], device=model.device)
         cache = HostCache(self._kv, requests)
         try:
             logits: Tensor = model(
                 input_ids=torch.tensor(fed, device=model.device),
                 position_ids=positions,
-                attention_mask={"indexed_attention": _mask(positions)},
-                cache=cache,
+                **mask_argument(model, _mask(positions)),
+                **cache_argument(model, cache),
                 use_cache=True,
                 logits_to_keep=1,
             ).logits
@@ -206,7 +222,7 @@ class ContinuousBatch:
             raise
         chosen = logits[:, -1].float().argmax(-1).tolist()
         for generation, start, token in zip(generations, starts, chosen, strict=True):
-            if start + tokens == len(generation.known):
+            if start + tokens == generation.known:
                 generation.tokens.append(token)
 
     def _publish(self) -> None:
@@ -217,7 +233,7 @@ class ContinuousBatch:
             first, last = self._published.get(generation, 0), running.durable_tokens // PAGE_ROWS
             if running.lease is None or last <= first:
                 continue
-            hashes = page_hashes(generation.known, last)
+            hashes = page_hashes(generation.between(0, last * PAGE_ROWS), last)
             with contextlib.suppress(HiSparseError):  # the next step tries again
                 try:
                     self._publish_to.publish(running.lease, hashes[first:last], first_page=first)

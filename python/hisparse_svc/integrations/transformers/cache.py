@@ -19,7 +19,6 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.integrations.transformers.attention import CACHE_KEYWORD
 from hisparse_svc.kernels import PAGE_ROWS
 from hisparse_svc.kernels.decode.rows import LATENT_WIDTH, ROW_FORMATS, pack_rows, unpack_rows
 
@@ -62,8 +61,8 @@ class HostLayer(CacheLayerMixin):
         """Nothing: a session's memory is all there from its start."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Store latents and their positions' part; see `HostCache.store`."""
-        return self._cache.store(self._number, key_states, value_states)
+        """Store latents and their positions' part; see `HostCache.update`."""
+        return self._cache.update(key_states, value_states, self._number)
 
     def update_indexer(self, indexer_key_states: Tensor) -> Tensor:
         """Store index keys; see `HostCache.store_keys`."""
@@ -104,30 +103,34 @@ class HostCache(Cache):
     Attributes:
         requests: Whose the rows of the batch are, in order.
         decoding: Whether the pass under way adds one token to each; else it prefills.
+        taken: Whether the layer under way has given its latents.
     """
 
     def __init__(self, kv: HostKv, requests: Sequence[Running]) -> None:
         self._kv = kv
         self.requests = tuple(requests)
         self.decoding = False
+        self.taken = False
         self._open: _OpenStep | None = None
         self._rows = torch.empty(0)
         self._first, self._count = 0, 0
         super().__init__(layers=[HostLayer(self, number) for number in range(kv.session.shape.layers)])
 
+    def enter(self) -> None:
+        """Say that a layer's attention begins: its latents are still to come."""
+        self.taken = False
+
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, kwargs: dict[str, Any]
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Store a layer's latents, and give those that attention of this pass reads.
 
         Args:
-            key_states: Latents, `[batch, 1, token, 512]`.
-            value_states: The part of the key that carries the position, `[batch, 1, token, 64]`.
+            key_states: Latents, `[batch, 1, token, 512]`; or K, expanded from latents that `store` has had already.
+            value_states: The part of the key that carries the position, `[batch, 1, token, 64]`; or V.
             layer_idx: Which layer.
-            kwargs: What the layer passes on to its attention function; the cache puts itself there.
         """
-        kwargs[CACHE_KEYWORD] = self
-        return self.store(layer_idx, key_states, value_states)
+        return (key_states, value_states) if self.taken else self.store(layer_idx, key_states, value_states)
 
     def store(self, layer: int, latent: Tensor, rope: Tensor) -> tuple[Tensor, Tensor]:
         """Take the new tokens' latents of a layer; in prefill, give those of all tokens so far.
@@ -137,6 +140,7 @@ class HostCache(Cache):
         """
         if layer == 0:
             self._begin(latent.shape[0], latent.shape[2])
+        self.taken = True
         numbers = torch.cat([latent, rope], dim=-1).squeeze(1)
         stored = ROW_FORMATS[self._kv.session.shape.row_format.row_bytes]
         if self.decoding:
@@ -164,7 +168,10 @@ class HostCache(Cache):
             session.prefill(self.requests[0], layer, self._rows, keys=key[0].contiguous(), first=self._first)
             keys = session.memory.keys[group]
         tokens = max(request.length for request in self.requests) + self._count
-        return torch.stack([_keys_of(keys, request.pages, tokens) for request in self.requests]).to(key.dtype)
+        found = key.new_empty((len(self.requests), tokens, key.shape[-1]))
+        for number, request in enumerate(self.requests):
+            _copy_keys(keys, request.pages, found[number])
+        return found
 
     def attend(self, layer: int, q: Tensor, indices: Tensor, *, scale: float) -> Tensor:
         """Attend to a decode step's picks of one layer.
@@ -183,6 +190,8 @@ class HostCache(Cache):
         step, session = self._open.step, self._kv.session
         group, place = session.shape.place(layer)
         picks = self._picks(indices) if place == 0 else None
+        if picks is not None and self._kv.on_picks is not None:
+            self._kv.on_picks(layer, self.requests, picks)
         out = step.attend(layer, q, self._rows, scale=scale, index=picks)
         if place == 0:
             self._kv.count_swaps(step.plan.counts, session.shape.layer_groups[group])
@@ -244,18 +253,18 @@ class HostCache(Cache):
         return torch.nn.functional.pad(picks, (0, missing), value=-1)
 
 
-def _keys_of(keys: IndexKeys, pages: Sequence[int], tokens: int) -> Tensor:
-    """Index keys of a request's first `tokens` tokens, as numbers; zeroes where it has no page for them."""
-    needed = -(-tokens // PAGE_ROWS)
-    held = torch.tensor(pages[:needed], device=keys.pages.device)
+def _copy_keys(keys: IndexKeys, pages: Sequence[int], to: Tensor) -> None:
+    """Copy index keys of a request's first tokens, `[token, 128]`, as numbers; zeroes where it has no page for them."""
+    held = torch.tensor(pages[: -(-to.shape[0] // PAGE_ROWS)], device=keys.pages.device)
     values = keys.values()[held].float()
     if keys.stored.dtype is not torch.float32:
-        values = values * keys.scales()[held].unsqueeze(-1)
-    values = values.flatten(0, 1)[:tokens]
-    return torch.nn.functional.pad(values, (0, 0, 0, tokens - values.shape[0]))
+        values *= keys.scales()[held].unsqueeze(-1)
+    values = values.flatten(0, 1)[: to.shape[0]]
+    to[: values.shape[0]] = values
+    to[values.shape[0] :] = 0
 
 
-def read_rows(rows: Tensor, pages: Sequence[int], tokens: int) -> Tensor:
-    """Rows of one layer as numbers, `[token, 576]`, from host memory `u8 [page, row, byte]`."""
+def read_rows(rows: Tensor, pages: Sequence[int], tokens: int, device: torch.device) -> Tensor:
+    """Read rows of one layer from host memory, `u8 [page, row, byte]`, as numbers on a device, `f32 [token, 576]`."""
     held = torch.tensor(pages[: -(-tokens // PAGE_ROWS)])
-    return unpack_rows(rows[held].flatten(0, 1)[:tokens], torch.float32)
+    return unpack_rows(rows[held].flatten(0, 1)[:tokens].to(device), torch.float32)

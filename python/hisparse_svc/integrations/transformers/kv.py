@@ -23,12 +23,12 @@ from hisparse_svc.engine.host_copy import HostCopy
 from hisparse_svc.engine.host_pool import HostPool
 from hisparse_svc.engine.layer_step import Overlap
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.integrations.transformers import attention
 from hisparse_svc.integrations.transformers.cache import HostCache, read_rows
+from hisparse_svc.integrations.transformers.hooks import hook
 from hisparse_svc.integrations.transformers.shapes import check_model, config_json, shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from torch import Tensor
@@ -49,6 +49,8 @@ class HostKv:
         session: The session.
         client: Who admits.
         on_attention: Called with layer, queries, new rows as stored and output of each decode step's attention.
+        on_picks: Called with layer, requests and picks, `i32 [request, 1, top_k]`, of each decode step and layer that
+            has an indexer; -1 says none.
 
     Example:
         >>> kv = HostKv.embedded(model, hot_rows=256, host_pool="64MiB", kv_bytes="16MiB")  # doctest: +SKIP
@@ -71,12 +73,12 @@ class HostKv:
         if (found := model.config.index_topk) != top_k:
             problem = Problem("index_topk", str(found), f"must be {top_k}, the session's", "plan for this model")
             raise InvalidInput([problem])
-        attention.register()
-        model.set_attn_implementation(attention.NAME)
+        hook(model)
         self.model = model
         self.session = session
         self.client = client
         self.on_attention: Callable[[int, Tensor, Tensor, Tensor], None] | None = None
+        self.on_picks: Callable[[int, Sequence[Running], Tensor], None] | None = None
         self._swapped = torch.zeros((), dtype=torch.int64, device=session.memory.cache.device)
         self._pool: HostPool | None = None
 
@@ -113,7 +115,7 @@ class HostKv:
 
         Args:
             model: A model of transformers, on its device.
-            pool: The pool, attached as writer; registered where the model is on a GPU.
+            pool: The pool, attached as writer; it is registered where the model is on a GPU.
             plan: The plan that the service runs with.
             rows: `pool` keeps rows in the pool, as the plan stores them; `f32` in memory of this process, in fp32 and
                 under the same leases; `auto` is `f32` for a model in float32, `pool` for others.
@@ -128,8 +130,10 @@ class HostKv:
             path = Path(folder) / "config.json"
             path.write_text(config_json(model), encoding="utf-8")
             shape = shape_of(plan, hisparse_svc.load_model(str(path)), exact=exact)
-        pinned = model.device.type == "cuda"
-        host = HostCopy.allocate(shape, pinned=pinned) if exact else HostCopy.of_pool(pool)
+        on_gpu = model.device.type == "cuda"
+        if on_gpu and not exact:
+            pool.register(device=model.device.index or 0)
+        host = HostCopy.allocate(shape, pinned=on_gpu) if exact else HostCopy.of_pool(pool)
         session = DecodeSession(shape, host, model.device, leases=pool.client, overlap=overlap)
         return HostKv(model, session, pool.client)
 
@@ -155,17 +159,18 @@ class HostKv:
             raise
 
     def read_rows(self, request: Running, layer: int, tokens: int) -> Tensor:
-        """Give a request's first rows of one layer as numbers, `f32 [token, 576]`, from host memory.
+        """Read a request's first rows of one layer from host memory, as numbers on the device, `f32 [token, 576]`.
 
         Args:
             request: Whose.
             layer: Which layer.
             tokens: How many; all of them must be in host memory, as prefilled ones are.
         """
-        if self.session.memory.cache.device.type == "cuda":
-            torch.cuda.synchronize(self.session.memory.cache.device)  # kernels write host memory behind torch's back
+        device = self.session.memory.cache.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # kernels write host memory behind torch's back
         group, place = self.session.shape.place(layer)
-        return read_rows(self.session.memory.host.rows[group].view[:, :, place], request.pages, tokens)
+        return read_rows(self.session.memory.host.rows[group].view[:, :, place], request.pages, tokens, device)
 
     def count_swaps(self, counts: Tensor, layers: int) -> None:
         """Add a step's missing rows, each of which was copied for so many layers."""

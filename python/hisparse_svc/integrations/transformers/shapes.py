@@ -29,8 +29,6 @@ __all__ = ["FAMILIES", "check_model", "config_json", "shape_of"]
 FAMILIES = ("glm_moe_dsa", "deepseek_v32")
 """Model types whose attention this package knows."""
 
-_LAYER_TYPE = "indexed_attention"
-
 
 def config_json(model: Any) -> str:
     """Give a model's configuration as the text of a `config.json` that the planner reads.
@@ -39,8 +37,6 @@ def config_json(model: Any) -> str:
         model: A model of transformers.
     """
     config = model.config.to_dict()
-    if set(config.get("layer_types") or ()) == {_LAYER_TYPE}:
-        del config["layer_types"]  # transformers' own name for what the model type says already
     config["architectures"] = [type(model).__name__]
     return json.dumps(config)
 

@@ -83,6 +83,9 @@ fn read_layers(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
     Some(layers)
 }
 
+/// What `layer_types` calls a sparse layer: checkpoints, and transformers up to 5.17; transformers from 5.18 on.
+const SPARSE: [&str; 2] = ["deepseek_sparse_attention", "indexed_attention"];
+
 /// `layer_types`: `None` for a sparse layer, else what the layer is.
 fn read_kinds(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Option<Layer>>> {
     let name = "layer_types";
@@ -96,7 +99,7 @@ fn read_kinds(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Option<Layer>>>
     let mut kinds = Vec::with_capacity(entries.len());
     for (layer, entry) in entries.iter().enumerate() {
         kinds.push(match entry.as_str() {
-            Some("deepseek_sparse_attention") => None,
+            Some(kind) if SPARSE.contains(&kind) => None,
             Some("linear_attention") => Some(Layer::Linear),
             Some("full_attention") => Some(Layer::Dense),
             _ => {
@@ -104,7 +107,7 @@ fn read_kinds(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Option<Layer>>>
                     name,
                     layer,
                     "is no layer type of a DSA model",
-                    "use deepseek_sparse_attention, full_attention or linear_attention",
+                    "use deepseek_sparse_attention, indexed_attention, full_attention or linear_attention",
                 );
                 return None;
             }
