@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-engine check-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -55,6 +55,9 @@ check-docs: build
 
 docs: build ## Write the generated parts of README.md and docs/
 	$(BIN)/python docs/generate
+
+setup-deploy: ## Install Prometheus and a kustomize, for the tests of deploy/ (as root; they skip without)
+	deploy/install-tools
 
 setup-engine: $(BIN)/.engine ## Add torch, cuda-core and transformers, 5 GB, for the data plane and its tests
 $(BIN)/.engine: $(BIN)/.ready pyproject.toml constraints.txt

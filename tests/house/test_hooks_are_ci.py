@@ -20,7 +20,7 @@ def test_hooks_run_every_part_of_make_check() -> None:
 
 def test_ci_runs_both_halves_of_the_checks() -> None:
     commands = re.findall(r"^make (.*)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
-    assert commands == ["check", "check-engine"]
+    assert commands == ["setup-deploy", "check", "check-engine"]
 
 
 def test_what_skips_without_torch_is_run_with_it() -> None:
