@@ -111,14 +111,16 @@ class Capacity(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ...) -> None: ...
 
 class Fit(_message.Message):
-    __slots__ = ("tokens", "count", "binding")
+    __slots__ = ("tokens", "count", "binding", "reason")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BINDING_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     tokens: int
     count: int
     binding: str
-    def __init__(self, tokens: _Optional[int] = ..., count: _Optional[int] = ..., binding: _Optional[str] = ...) -> None: ...
+    reason: str
+    def __init__(self, tokens: _Optional[int] = ..., count: _Optional[int] = ..., binding: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("code", "reason", "message", "retry_delay", "binding")

@@ -118,9 +118,10 @@ def show_capacity(seen: Capacity) -> None:
         screen.print()
         screen.print(drawn)
     if seen.fits:
-        drawn = output.table("length", "fit now", "limited by", left=["limited by"])
+        drawn = output.table("length", "fit now", "limited by", "the next gets", left=["limited by", "the next gets"])
         for fit in seen.fits:
-            drawn.add_row(f"{fit.tokens:,}", f"[bold]{fit.count:,}[/bold]", output.shown(fit.binding) or "-")
+            limit, reason = output.shown(fit.binding) or "-", output.shown(fit.reason) or "-"
+            drawn.add_row(f"{fit.tokens:,}", f"[bold]{fit.count:,}[/bold]", limit, reason)
         screen.print()
         screen.print(drawn)
 

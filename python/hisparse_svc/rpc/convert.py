@@ -63,7 +63,7 @@ def pool(message: types_pb2.Pool) -> values.Pool:
 
 def fits(messages: Iterable[types_pb2.Fit]) -> tuple[values.Fit, ...]:
     """Read the answers about lengths."""
-    return tuple(values.Fit(fit.tokens, fit.count, fit.binding) for fit in messages)
+    return tuple(values.Fit(fit.tokens, fit.count, fit.binding, fit.reason) for fit in messages)
 
 
 def capacity(

@@ -124,6 +124,8 @@ class Fit:
     count: int
     binding: str
     """The pool that stops the next one; `max_request_tokens` where the length can never fit."""
+    reason: str = ""
+    """Why the next one would be refused, as `POOL_BUSY`; empty from a service that does not say."""
 
 
 @dataclass(frozen=True, slots=True)

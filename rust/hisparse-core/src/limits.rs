@@ -182,6 +182,33 @@ pub const LOG_QUEUE_LINES: usize = 4_096;
 /// How long a service that ends waits for the reader of its log.
 pub const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Pages that one decision looks at in a survey of all of them: some 100 µs.
+pub const MAX_PAGES_PER_SLICE: u32 = 4_096;
+
+/// Leases that an overview lists: the oldest.
+pub const MAX_OVERVIEW_LEASES: usize = 1_000;
+
+/// Runs of pages that it lists of one lease: the first.
+pub const MAX_OVERVIEW_EXTENTS: usize = 4;
+
+/// Buckets of pages in its map.
+pub const MAX_MAP_BUCKETS: u32 = 1_024;
+
+/// Steps of its history of Admits, …
+pub const HISTORY_STEPS: usize = 120;
+
+/// … and the length of one.
+pub const HISTORY_STEP: Duration = Duration::from_secs(5);
+
+/// Viewers of the page at a time: each is a stream of the HTTP port.
+pub const MAX_PAGE_VIEWERS: usize = 16;
+
+/// Rest between two states of the node on the page.
+pub const PAGE_REST: Duration = Duration::from_millis(500);
+
+/// How long a viewer may take nothing before it loses its place.
+pub const PAGE_SEND_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Entries of one usage report.
 pub const MAX_USAGE_ENTRIES: usize = 4_096;
 

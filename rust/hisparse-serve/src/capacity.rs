@@ -86,7 +86,7 @@ pub(crate) fn look(
 ) -> Result<(proto::Capacity, Vec<proto::Fit>), Refusal> {
     let tenant = (!tenant.is_empty()).then_some(tenant);
     node.decide(deadline, |state, now| {
-        let seen = state.ledger.capacity(tenant, lengths).map_err(ledger::Refusal::Malformed)?;
+        let seen = state.seen(tenant, lengths).map_err(ledger::Refusal::Malformed)?;
         Ok((wire::capacity(&seen, state.numa_node, node.clock.wall(now)), wire::fits(&seen)))
     })?
 }

@@ -390,13 +390,16 @@ impl Node {
         if deadline.is_some_and(|deadline| now > deadline) {
             return Err(Refusal::Deadline);
         }
+        let (before, outlook) = (state.ledger.sequence(), state.outlook());
         if state.learning_until.is_some_and(|until| until <= now) {
             state.learning_until = None;
         }
-        let before = state.ledger.sequence();
         state.ledger.advance(now);
         let decided = decision(&mut state, now);
         state.serve_queue(now, &self.clock);
+        if state.ledger.sequence() == before && state.outlook() != outlook {
+            state.ledger.note_change();
+        }
         let after = state.ledger.sequence();
         let standing = state.standing();
         let scrub = state.ledger.pages().counts().scrubbing > 0;
@@ -597,10 +600,29 @@ impl Drop for WatchPlace {
 impl State {
     /// The node now, as the wire shows it.
     pub(crate) fn capacity(&self, now: Moment, clock: &MachineClock) -> proto::Capacity {
-        self.ledger
-            .capacity(None, &[])
-            .map(|seen| wire::capacity(&seen, self.numa_node, clock.wall(now)))
-            .unwrap_or_default()
+        self.seen(None, &[]).map(|seen| wire::capacity(&seen, self.numa_node, clock.wall(now))).unwrap_or_default()
+    }
+
+    /// The node now, as a tenant finds it that asks for something: who waits is ahead of it, and where nothing is granted
+    /// nothing fits.
+    ///
+    /// # Errors
+    /// Lengths that no node could hold.
+    pub(crate) fn seen(&self, tenant: Option<&str>, lengths: &[u64]) -> Result<ledger::Capacity, Problems> {
+        let mut seen = self.queue.capacity(&self.ledger, tenant, lengths)?;
+        if let Err(closed) = self.grants_at_all() {
+            seen.largest_grant_tokens = 0;
+            for fit in &mut seen.fits {
+                (fit.count, fit.reason) = (0, closed.reason());
+            }
+        }
+        Ok(seen)
+    }
+
+    /// What decides over a newcomer beside the books: whether anything is granted, and who waits ahead of it. A stop is
+    /// not in it: watches end with it and need no last message.
+    fn outlook(&self) -> (PoolBytes, bool, Option<Ticket>) {
+        (self.pool, self.learning_until.is_some(), self.queue.head())
     }
 
     /// A refusal of the ledger as callers are told it: what time may mend comes with a delay and the node as it is.

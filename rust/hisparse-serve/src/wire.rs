@@ -179,8 +179,12 @@ pub(crate) fn quota(quota: &ledger::Quota) -> proto::Quota {
 
 /// How many requests of each length asked about fit.
 pub(crate) fn fits(seen: &ledger::Capacity) -> Vec<proto::Fit> {
-    let shown =
-        |fit: &ledger::Fit| proto::Fit { tokens: fit.tokens, count: fit.count, binding: fit.binding.to_owned() };
+    let shown = |fit: &ledger::Fit| proto::Fit {
+        tokens: fit.tokens,
+        count: fit.count,
+        binding: fit.binding.to_owned(),
+        reason: fit.reason.to_owned(),
+    };
     seen.fits.iter().map(shown).collect()
 }
 

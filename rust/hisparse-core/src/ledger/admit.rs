@@ -12,7 +12,7 @@ use super::lease::{Lease, LeaseState};
 use super::pools::{Amounts, Pool};
 use super::record::Record;
 use super::refusal::{Limit, Refusal};
-use super::request::{AdmitRequest, Length};
+use super::request::{AdmitRequest, DEFAULT_TENANT, Length};
 use crate::env::Moment;
 use crate::error::{Problem, Problems};
 use crate::limits::MAX_BATCH_REQUESTS;
@@ -158,7 +158,7 @@ impl Ledger {
         self.check_limits(tokens, &demand, tenant)?;
         self.check_quota(&demand, tenant)?;
         let hits = tenant.map_or(Hits::default(), |tenant| self.pages.probe(tenant, &request.prefix_hashes));
-        self.check_pools(&demand, hits, tenant)?;
+        check_pools(&demand, hits, |pool| self.available(pool, tenant))?;
         Ok(Decision { tokens, demand, hits })
     }
 
@@ -189,29 +189,14 @@ impl Ledger {
 
     /// Whether the tenant may hold this much more.
     pub(super) fn check_quota(&self, more: &Amounts, tenant: Option<TenantIndex>) -> Result<(), Refusal> {
-        // One that is not known yet holds nothing, and `check_limits` has looked at its ceiling.
-        let Some((index, tenant)) = tenant.map(|index| (index, self.tenants.get(index))) else { return Ok(()) };
+        // One that is not known yet holds nothing.
+        let known = tenant.map(|index| self.tenants.get(index));
         for (pool, asked) in more.iter() {
-            let (ceiling, used) = (self.tenants.ceiling(Some(index), pool), tenant.used[pool]);
+            let ceiling = self.tenants.ceiling(tenant, pool);
+            let used = known.map_or(0, |tenant| tenant.used[pool]);
             if used.saturating_add(asked) > ceiling {
-                return Err(Refusal::Quota { tenant: Arc::clone(&tenant.name), pool, asked, ceiling, used });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether every pool has this much more now.
-    pub(super) fn check_pools(&self, more: &Amounts, hits: Hits, tenant: Option<TenantIndex>) -> Result<(), Refusal> {
-        for (pool, asked) in more.iter() {
-            let (asked, available) = match pool {
-                Pool::HostPages => {
-                    let asked = asked.saturating_sub(u64::from(hits.pages));
-                    (asked, self.available(pool, tenant).saturating_sub(u64::from(hits.evictable)))
-                }
-                _ => (asked, self.available(pool, tenant)),
-            };
-            if asked > available {
-                return Err(Refusal::PoolBusy { pool, asked, available });
+                let tenant = known.map_or_else(|| DEFAULT_TENANT.into(), |tenant| Arc::clone(&tenant.name));
+                return Err(Refusal::Quota { tenant, pool, asked, ceiling, used });
             }
         }
         Ok(())
@@ -229,22 +214,9 @@ impl Ledger {
         }
     }
 
-    /// Whether a grant of `request` leaves `head`, which waits, as near to its own as it is: every pool that `head` lacks
-    /// is taken from what is kept for the tenant of `request`, and of every other there is enough for both.
-    pub(super) fn takes_nothing_from(&self, request: &AdmitRequest, head: &AdmitRequest) -> bool {
-        let demand = |request: &AdmitRequest| {
-            let tokens = request.checked_tokens(self.config.capacity.page_tokens).ok()?;
-            Some(self.config.capacity.demand(tokens))
-        };
-        let (Some(asked), Some(awaited)) = (demand(request), demand(head)) else { return false };
-        let (tenant, heads) = (self.tenants.find(request.tenant_name()), self.tenants.find(head.tenant_name()));
-        let lacked = |pool: Pool| self.available(pool, heads) < awaited[pool];
-        tenant != heads
-            && Pool::ALL.into_iter().any(lacked)
-            && asked.iter().all(|(pool, asked)| {
-                let common = asked.saturating_sub(self.tenants.unused_floor(tenant, pool));
-                common == 0 || self.available(pool, heads).saturating_sub(common) >= awaited[pool].max(1)
-            })
+    /// Whether one more tenant could be known.
+    pub(super) fn has_place_for_a_tenant(&self) -> bool {
+        self.tenants.has_place(|tenant| self.pages.left_behind(tenant) == 0)
     }
 
     /// Names of the tenants for which room is kept that they do not use.
@@ -310,6 +282,7 @@ impl Ledger {
             fillers: Vec::new(),
             ttl,
             ends: Some(now.saturating_add(ttl)),
+            since: now,
             tokens,
             demand,
             own_amounts,
@@ -320,6 +293,23 @@ impl Ledger {
         });
         Ok(self.view(self.record(slot)))
     }
+}
+
+/// Whether every pool has this much more, where `available` says what it has.
+pub(super) fn check_pools(more: &Amounts, hits: Hits, available: impl Fn(Pool) -> u64) -> Result<(), Refusal> {
+    for (pool, asked) in more.iter() {
+        let (asked, available) = match pool {
+            Pool::HostPages => {
+                let asked = asked.saturating_sub(u64::from(hits.pages));
+                (asked, available(pool).saturating_sub(u64::from(hits.evictable)))
+            }
+            _ => (asked, available(pool)),
+        };
+        if asked > available {
+            return Err(Refusal::PoolBusy { pool, asked, available });
+        }
+    }
+    Ok(())
 }
 
 /// Host pages of a demand that fits a pool, and so `u32`.

@@ -2,14 +2,17 @@
 
 use serde::Serialize;
 
+use super::admit::check_pools;
+use super::ahead::Head;
 use super::books::PoolState;
 use super::core::Ledger;
 use super::lease::Epoch;
-use super::pools::Pool;
+use super::pools::{Amounts, Pool};
+use super::refusal::Refusal;
 use super::request::DEFAULT_TENANT;
 use crate::error::{Problem, Problems};
-use crate::limits::{MAX_CONTEXT_TOKENS, MAX_LENGTHS_ASKED};
-use crate::pages::TenantIndex;
+use crate::limits::{MAX_CONTEXT_TOKENS, MAX_LENGTHS_ASKED, MAX_TENANTS};
+use crate::pages::{Hits, TenantIndex};
 use crate::units::Tokens;
 
 /// How many requests of one length fit now, no page of them shared.
@@ -21,6 +24,8 @@ pub struct Fit {
     pub count: u64,
     /// What binds: a pool, or `max_request_tokens` for a length that never fits.
     pub binding: &'static str,
+    /// Why the next one would be refused, as [`Refusal::reason`] says it; empty after a fault.
+    pub reason: &'static str,
 }
 
 /// What one tenant may hold of a pool, and what it holds.
@@ -59,7 +64,7 @@ pub struct Capacity {
 
 /// Whose view of the node.
 #[derive(Clone, Copy, Debug)]
-enum View {
+enum Whose {
     /// That of a tenant without settings that holds nothing, once what is being zeroed is zero: what is kept for others
     /// is not free to it.
     Node,
@@ -67,13 +72,47 @@ enum View {
     Tenant(Option<TenantIndex>),
 }
 
+impl Whose {
+    const fn tenant(self) -> Option<TenantIndex> {
+        match self {
+            Self::Node => None,
+            Self::Tenant(tenant) => tenant,
+        }
+    }
+}
+
+/// What somebody who asks now could have.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    whose: Whose,
+    /// What goes to the request ahead of him, where all that it still waits for is that pages are zeroed.
+    spoken_for: Amounts,
+    /// What he may take of each pool, with the pool that the request ahead of him waits for, where one does.
+    beside: Option<(Amounts, Pool)>,
+    /// Why nothing is granted to him at all, where that is so.
+    closed: Option<&'static str>,
+}
+
 impl Ledger {
     /// The node now. With a tenant, the grants are those this tenant would get; without, those of one that has no
-    /// settings and holds nothing, scrubbing pages counted as clean.
+    /// settings and holds nothing, scrubbing pages counted as clean. Who waits is told by [`WaitQueue::capacity`], which
+    /// is what a service asks.
+    ///
+    /// [`WaitQueue::capacity`]: super::WaitQueue::capacity
     ///
     /// # Errors
     /// Too many lengths, or one that no node could hold.
     pub fn capacity(&self, tenant: Option<&str>, lengths: &[u64]) -> Result<Capacity, Problems> {
+        self.capacity_behind(None, tenant, lengths)
+    }
+
+    /// As [`Ledger::capacity`], for who comes while `head` waits.
+    pub(super) fn capacity_behind(
+        &self,
+        head: Option<&Head>,
+        tenant: Option<&str>,
+        lengths: &[u64],
+    ) -> Result<Capacity, Problems> {
         let mut problems = Problems::new();
         if lengths.len() as u64 > MAX_LENGTHS_ASKED {
             let rule = format!("must hold at most {MAX_LENGTHS_ASKED} lengths");
@@ -85,15 +124,16 @@ impl Ledger {
                 problems.push(Problem::new(format!("lengths[{place}]"), length, "must be a possible length", remedy));
             }
         }
-        let view = match tenant {
-            Some(name) => View::Tenant(self.tenants.find(if name.is_empty() { DEFAULT_TENANT } else { name })),
-            None => View::Node,
+        let whose = match tenant {
+            Some(name) => Whose::Tenant(self.tenants.find(if name.is_empty() { DEFAULT_TENANT } else { name })),
+            None => Whose::Node,
         };
+        let view = self.view_of(whose, head);
         let node = &self.config.capacity;
         let shown = |pool: &Pool| *pool != Pool::WindowTokens || node.window.is_some();
-        let largest_extent_pages = match view {
-            View::Node => self.pages.longest_run(),
-            View::Tenant(tenant) => self.pages.longest_run_for(tenant),
+        let largest_extent_pages = match whose {
+            Whose::Node => self.pages.longest_run(),
+            Whose::Tenant(tenant) => self.pages.longest_run_for(tenant),
         };
         problems.into_result(()).map(|()| Capacity {
             epoch: self.epoch,
@@ -103,11 +143,11 @@ impl Ledger {
                 .filter(shown)
                 .map(|pool| self.books.state_of(pool, self.pages.counts()))
                 .collect(),
-            largest_grant_tokens: self.largest_grant(view),
+            largest_grant_tokens: self.largest_grant(&view),
             max_request_tokens: node.max_request_tokens.get(),
             largest_extent_pages,
             draining: self.draining,
-            fits: lengths.iter().map(|length| self.fit(*length, view)).collect(),
+            fits: lengths.iter().map(|length| self.fit(*length, &view)).collect(),
         })
     }
 
@@ -128,27 +168,50 @@ impl Ledger {
         Pool::ALL.into_iter().filter(has).map(quota).collect()
     }
 
-    fn left(&self, pool: Pool, view: View) -> u64 {
-        match view {
-            View::Tenant(tenant) => self.available(pool, tenant).min(self.quota_left(pool, tenant)),
-            View::Node => {
+    fn view_of(&self, whose: Whose, head: Option<&Head>) -> View {
+        let tenant = whose.tenant();
+        let (spoken_for, beside) = match (head, whose) {
+            (Some(head), Whose::Node) if head.lacks_only_zeroes => (head.awaited, None),
+            _ => (Amounts::ZERO, head.map(|head| (self.beside(tenant, head), head.waits_for))),
+        };
+        let closed = if self.fault.is_some() {
+            Some("")
+        } else if self.draining {
+            Refusal::Draining.reason()
+        } else if matches!(whose, Whose::Tenant(None)) && !self.has_place_for_a_tenant() {
+            Refusal::TooManyTenants { limit: MAX_TENANTS }.reason()
+        } else {
+            None
+        };
+        View { whose, spoken_for, beside, closed }
+    }
+
+    /// What could be had of a pool, quotas and who waits in earnest aside.
+    fn obtainable(&self, pool: Pool, view: &View) -> u64 {
+        let obtainable = match view.whose {
+            Whose::Tenant(tenant) => self.available(pool, tenant),
+            Whose::Node => {
                 let unheld = match pool {
                     Pool::HostPages => self.pages.obtainable_after_scrub(),
                     _ => self.books.free(pool),
                 };
-                unheld.saturating_sub(self.tenants.set_aside_for_others(None, pool)).min(self.quota_left(pool, None))
+                unheld.saturating_sub(self.tenants.set_aside_for_others(None, pool))
             }
-        }
+        };
+        obtainable.saturating_sub(view.spoken_for[pool])
     }
 
-    fn quota_left(&self, pool: Pool, tenant: Option<TenantIndex>) -> u64 {
+    fn left(&self, pool: Pool, view: &View) -> u64 {
+        let tenant = view.whose.tenant();
         let used = tenant.map_or(0, |tenant| self.tenants.get(tenant).used[pool]);
-        self.tenants.ceiling(tenant, pool).saturating_sub(used)
+        let quota = self.tenants.ceiling(tenant, pool).saturating_sub(used);
+        let beside = view.beside.map_or(u64::MAX, |(most, _)| most[pool]);
+        self.obtainable(pool, view).min(quota).min(beside)
     }
 
-    fn largest_grant(&self, view: View) -> u64 {
+    fn largest_grant(&self, view: &View) -> u64 {
         let node = &self.config.capacity;
-        if self.draining || self.left(Pool::Seats, view) == 0 || self.left(Pool::RequestSlots, view) == 0 {
+        if view.closed.is_some() || self.left(Pool::Seats, view) == 0 || self.left(Pool::RequestSlots, view) == 0 {
             return 0;
         }
         let by_pages = self.left(Pool::HostPages, view).saturating_mul(node.page_tokens);
@@ -165,16 +228,27 @@ impl Ledger {
         by_pages.min(by_indexer).min(by_window).min(node.max_request_tokens.get())
     }
 
-    fn fit(&self, tokens: u64, view: View) -> Fit {
-        if tokens > self.config.capacity.max_request_tokens.get() {
-            return Fit { tokens, count: 0, binding: "max_request_tokens" };
-        }
+    /// How many fit: as many as every pool has room for, and the next one is put to the very checks of an admission.
+    fn fit(&self, tokens: u64, view: &View) -> Fit {
+        let tenant = view.whose.tenant();
         let demand = self.config.capacity.demand(Tokens::new(tokens));
-        let counts = demand.iter().filter(|(_, amount)| *amount > 0);
-        let (count, pool) = counts
-            .map(|(pool, amount)| (self.left(pool, view) / amount, pool))
-            .min()
-            .expect("a request always takes a seat");
-        Fit { tokens, count: if self.draining { 0 } else { count }, binding: pool.name() }
+        let room = || {
+            let counts = demand.iter().filter(|(_, amount)| *amount > 0);
+            counts.map(|(pool, amount)| self.left(pool, view) / amount).min().expect("a request always takes a seat")
+        };
+        let (count, refusal) = if let Err(never) = self.check_limits(Tokens::new(tokens), &demand, tenant) {
+            (0, Some(never))
+        } else {
+            let count = room();
+            let with_next = demand.times(count.saturating_add(1));
+            let quota = self.check_quota(&with_next, tenant);
+            let pools = || check_pools(&with_next, Hits::default(), |pool| self.obtainable(pool, view));
+            (count, quota.and_then(|()| pools()).err())
+        };
+        let ahead = || view.beside.map(|(_, pool)| Refusal::PoolBusy { pool, asked: 0, available: 0 });
+        let refusal = refusal.or_else(ahead).expect("something bounds the count, and one of the three is that");
+        let reason = view.closed.or_else(|| refusal.reason()).unwrap_or_default();
+        let count = if view.closed.is_some() { 0 } else { count };
+        Fit { tokens, count, binding: refusal.binding().unwrap_or_default(), reason }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admit::pages_of;
+use super::admit::{check_pools, pages_of};
 use super::core::Ledger;
 use super::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
 use super::pools::{Amounts, Pool};
@@ -143,7 +143,7 @@ impl Ledger {
         }
         self.check_limits(tokens, &demand, Some(owner))?;
         self.check_quota(&more, Some(owner))?;
-        self.check_pools(&more, Hits::default(), Some(owner))?;
+        check_pools(&more, Hits::default(), |pool| self.available(pool, Some(owner)))?;
 
         let mut own = std::mem::take(&mut self.record_mut(slot).own);
         let before = own.pages() as usize;

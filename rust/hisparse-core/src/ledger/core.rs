@@ -179,6 +179,11 @@ impl Ledger {
         self.settle();
     }
 
+    /// Counts a change of what is granted that is none of the books: who waits ahead, or that the node opens.
+    pub fn note_change(&mut self) {
+        self.settle();
+    }
+
     /// When something next ends by itself: the latest time by which to call [`Ledger::advance`].
     pub fn next_deadline(&self) -> Option<Moment> {
         self.deadlines.first().map(|(end, _)| end)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::core::Ledger;
 use super::lease::LeaseId;
 use super::record::Record;
+use crate::env::Moment;
 use crate::journal::{Entry, Image, KeptLease, frame};
 use crate::pages::Extent;
 
@@ -137,6 +138,7 @@ impl Record {
             fillers: Vec::new(),
             ttl: kept.ttl,
             ends: None,
+            since: Moment::ORIGIN,
             tokens: kept.tokens,
             demand,
             own_amounts,

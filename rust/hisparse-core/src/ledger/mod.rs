@@ -9,6 +9,7 @@
 //! ledger is made. One ledger is used by one thread at a time; a decision is atomic because nothing else runs.
 
 mod admit;
+mod ahead;
 mod books;
 mod capacity;
 mod changes;
@@ -24,6 +25,7 @@ mod record;
 mod refusal;
 mod request;
 mod restore;
+mod survey;
 mod tenants;
 mod waiting;
 mod walk;
@@ -39,6 +41,7 @@ pub use self::pools::{Amounts, NodeCapacity, Pool, WindowCapacity};
 pub use self::refusal::{Limit, Refusal};
 pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length};
 pub use self::restore::NotRestored;
+pub use self::survey::{Glance, PageMap, Survey};
 pub use self::tenants::{TenantPolicy, TenantSalt};
 pub use self::waiting::{Offer, Served, Ticket, WaitQueue};
 pub use self::walk::Walk;

@@ -75,6 +75,11 @@ impl Amounts {
     pub fn iter(&self) -> impl Iterator<Item = (Pool, u64)> + '_ {
         Pool::ALL.into_iter().map(|pool| (pool, self[pool]))
     }
+
+    /// So many times as much of everything.
+    pub(super) fn times(&self, count: u64) -> Self {
+        Self(self.0.map(|amount| amount.saturating_mul(count)))
+    }
 }
 
 impl Index<Pool> for Amounts {

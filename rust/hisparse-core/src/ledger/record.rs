@@ -24,6 +24,8 @@ pub(crate) struct Record {
     /// Life without a word from the holder; that of the current state.
     pub(super) ttl: Duration,
     pub(super) ends: Option<Moment>,
+    /// When it was granted, or taken over from an earlier start.
+    pub(super) since: Moment,
     pub(super) tokens: Tokens,
     /// What it holds, shared pages included: what its tenant is charged.
     pub(super) demand: Amounts,

@@ -78,6 +78,7 @@ impl Ledger {
                 _ => Some(kept.ttl),
             };
             record.ends = life.map(|life| now.saturating_add(life));
+            record.since = now;
             let answers = kept.state != LeaseState::Quarantined;
             ledger.insert_restored(record, answers);
         }

@@ -138,18 +138,26 @@ impl Tenants {
             self.list.push(fresh);
             TenantIndex::try_from(self.list.len() - 1).ok()?
         } else {
-            let (index, old) = self
-                .list
-                .iter()
-                .enumerate()
-                .map(|(index, tenant)| (TenantIndex::try_from(index).unwrap_or(TenantIndex::MAX), tenant))
-                .find(|(index, tenant)| tenant.leases == 0 && !tenant.configured && forgettable(*index))?;
-            self.by_name.remove(&old.name);
+            let index = self.forgettable(forgettable)?;
+            let old = Arc::clone(&self.get(index).name);
+            self.by_name.remove(&old);
             self.list[usize::from(index)] = fresh;
             index
         };
         self.by_name.insert(name, index);
         Some(index)
+    }
+
+    /// A tenant that nothing needs to be remembered of.
+    fn forgettable(&self, forgettable: impl Fn(TenantIndex) -> bool) -> Option<TenantIndex> {
+        let numbered = (0..=TenantIndex::MAX).zip(&self.list);
+        let mut idle = numbered.filter(|(_, tenant)| tenant.leases == 0 && !tenant.configured);
+        idle.find(|(index, _)| forgettable(*index)).map(|(index, _)| index)
+    }
+
+    /// Whether a new name would get a number.
+    pub(super) fn has_place(&self, forgettable: impl Fn(TenantIndex) -> bool) -> bool {
+        (self.list.len() as u64) < MAX_TENANTS || self.forgettable(forgettable).is_some()
     }
 
     /// The tenants in the order of their numbers, as a journal remembers them.

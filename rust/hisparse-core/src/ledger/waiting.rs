@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Granted;
+use super::ahead::Head;
+use super::capacity::Capacity;
 use super::core::Ledger;
 use super::refusal::Refusal;
 use super::request::{AdmitRequest, DEFAULT_TENANT};
@@ -207,8 +209,9 @@ impl WaitQueue {
                     let blocks = matches!(refusal, Refusal::PoolBusy { .. });
                     waiter.last = refusal;
                     if blocks {
-                        let head = waiter.request.clone();
-                        self.serve_from_floors(ledger, &head, now, &mut served);
+                        if let Some(head) = ledger.as_head(&waiter.request, &waiter.last) {
+                            self.serve_from_floors(ledger, &head, now, &mut served);
+                        }
                         break;
                     }
                 }
@@ -223,7 +226,7 @@ impl WaitQueue {
     }
 
     /// While the head waits, serves those whose tenants have room of their own: each tenant's in their order.
-    fn serve_from_floors(&mut self, ledger: &mut Ledger, head: &AdmitRequest, now: Moment, served: &mut Vec<Served>) {
+    fn serve_from_floors(&mut self, ledger: &mut Ledger, head: &Head, now: Moment, served: &mut Vec<Served>) {
         for tenant in ledger.tenants_with_unused_floors() {
             while let Some(place) = self.by_tenant.get(&tenant).and_then(|places| places.first()).copied() {
                 let Some(waiter) = self.waiters.get_mut(&place) else { break };
@@ -253,9 +256,32 @@ impl WaitQueue {
     /// What the first waiter ahead of such a newcomer waits for, passing over those at their quota; `None` where the
     /// newcomer takes nothing from it.
     fn blocking_ahead_of(&self, ledger: &Ledger, newcomer: &AdmitRequest) -> Option<Refusal> {
-        let mut ahead = self.waiters.range(..=(Reverse(newcomer.priority), u64::MAX)).map(|(_, waiter)| waiter);
-        let head = ahead.find(|waiter| matches!(waiter.last, Refusal::PoolBusy { .. }))?;
-        (!ledger.takes_nothing_from(newcomer, &head.request)).then(|| head.last.clone())
+        let (_, head) = self.head_before(newcomer.priority)?;
+        let passes =
+            ledger.as_head(&head.request, &head.last).is_some_and(|it| ledger.takes_nothing_from(newcomer, &it));
+        (!passes).then(|| head.last.clone())
+    }
+
+    /// The first waiter that a newcomer of this priority would be behind, passing over those at their quota.
+    fn head_before(&self, priority: i32) -> Option<(Ticket, &Waiter)> {
+        let mut ahead = self.waiters.range(..=(Reverse(priority), u64::MAX));
+        let found = ahead.find(|(_, waiter)| matches!(waiter.last, Refusal::PoolBusy { .. }));
+        found.map(|(place, waiter)| (Ticket { place: *place }, waiter))
+    }
+
+    /// Whom a newcomer of priority 0 finds ahead of it.
+    pub fn head(&self) -> Option<Ticket> {
+        self.head_before(0).map(|(ticket, _)| ticket)
+    }
+
+    /// The node as a newcomer of priority 0 finds it: as [`Ledger::capacity`], less what is kept for those who wait.
+    /// Exact, but for the moment in which several wait for zeroes alone: of these the first is counted.
+    ///
+    /// # Errors
+    /// As [`Ledger::capacity`].
+    pub fn capacity(&self, ledger: &Ledger, tenant: Option<&str>, lengths: &[u64]) -> Result<Capacity, Problems> {
+        let head = self.head_before(0).and_then(|(_, head)| ledger.as_head(&head.request, &head.last));
+        ledger.capacity_behind(head.as_ref(), tenant, lengths)
     }
 
     fn next_after(&mut self, from: Option<Place>) -> Option<(Place, &mut Waiter)> {

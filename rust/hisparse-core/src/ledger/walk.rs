@@ -20,7 +20,7 @@ pub struct Walk {
 
 impl Walk {
     /// The slots of the next slice, which `slots` says there are; `None` at the end.
-    fn next_slice(&mut self, slots: u32) -> Option<std::ops::Range<u32>> {
+    pub(super) fn next_slice(&mut self, slots: u32) -> Option<std::ops::Range<u32>> {
         let from = self.next;
         self.next = slots.min(from.saturating_add(MAX_LEASES_PER_SLICE));
         (from < slots).then_some(from..self.next)

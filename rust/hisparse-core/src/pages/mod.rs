@@ -16,6 +16,7 @@ pub(crate) mod seeded;
 mod starts;
 
 pub use extent::{Extent, Extents};
+pub(crate) use pool::Standing;
 pub use pool::{Hits, Isolation, PageCounts, PagePool, ScrubJob};
 pub use prefix::PageHash;
 pub(crate) use prefix::TenantIndex;

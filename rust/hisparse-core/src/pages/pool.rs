@@ -60,6 +60,17 @@ pub struct Hits {
     pub evictable: u32,
 }
 
+/// What a page is that no lease has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Free, clean or not.
+    Free,
+    /// Sealed and held by at least one lease.
+    Held,
+    /// Sealed and held by none.
+    Evictable,
+}
+
 /// Pages being zeroed. It is returned with [`PagePool::scrubbed`]; there is no other way to get these pages free.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "pages in a lost job stay in `scrubbing` for ever"]
@@ -277,6 +288,28 @@ impl PagePool {
     /// Whether this page is sealed.
     pub(crate) fn is_sealed(&self, page: u32) -> bool {
         self.prefix.is_sealed(page)
+    }
+
+    /// What each of these pages is, in their order: free, sealed (held or not), or `None` for one that a lease has for
+    /// itself or that is being zeroed.
+    pub(crate) fn standing(&self, pages: Extent) -> Vec<Option<Standing>> {
+        let sealed = |page| {
+            let held = self.prefix.is_held(page)?;
+            Some(if held { Standing::Held } else { Standing::Evictable })
+        };
+        let mut found: Vec<_> = (pages.start..pages.end()).map(sealed).collect();
+        let mut before = pages.end();
+        while let Some((run, _)) = before.checked_sub(1).and_then(|page| self.free.run_at_or_before(page)) {
+            if run.end() <= pages.start {
+                break;
+            }
+            for page in run.start.max(pages.start)..run.end().min(pages.end()) {
+                // A cold page lies in the free space, and is still cached.
+                found[(page - pages.start) as usize].get_or_insert(Standing::Free);
+            }
+            before = run.start;
+        }
+        found
     }
 
     /// Takes back a lease's pages: `shared` are let go; of `own`, those it published too, and the rest become free.

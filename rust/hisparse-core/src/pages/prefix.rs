@@ -113,6 +113,12 @@ impl PrefixIndex {
         self.seal_of_page[page as usize] != 0
     }
 
+    /// Whether some lease holds this page; `None` for one that is not sealed.
+    pub(super) fn is_held(&self, page: u32) -> Option<bool> {
+        let seal = self.seal_of_page[page as usize].checked_sub(1)?;
+        Some(self.seals[seal as usize].holders > 0)
+    }
+
     /// The page that holds this prefix, and whether somebody holds it now.
     pub(super) fn find(&self, tenant: TenantIndex, hash: &PageHash) -> Option<(u32, bool)> {
         let seal = &self.seals[self.seal_at(tenant, hash)? as usize];

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use hisparse_serve::Server;
 use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::watch_capacity_response::Event;
-use hisparse_serve::proto::{Capacity, WatchCapacityRequest, WatchCapacityResponse};
+use hisparse_serve::proto::{AdmitRequest, Capacity, WatchCapacityRequest, WatchCapacityResponse};
 use tonic::{Code, Streaming};
 
-use crate::{Served, admit, ask, assert_conserved, config, refusal, release_of, serve};
+use crate::{Served, admit, ask, assert_conserved, config, refusal, release_of, seconds, serve};
 
 async fn watch(served: &Served) -> Streaming<WatchCapacityResponse> {
     resume(served, Vec::new(), vec![64]).await
@@ -186,4 +186,27 @@ async fn a_stopping_server_ends_its_watches() {
     let status = tokio::time::timeout(Duration::from_secs(4), stream.message()).await.unwrap().unwrap_err();
     assert_eq!(refusal(&status).1, "DRAINING");
     assert!(served.ends_within(Duration::from_secs(4)).await);
+}
+
+#[tokio::test]
+async fn who_waits_ahead_leaves_nothing_for_a_newcomer_and_watchers_are_told() {
+    let served = serve(10, 4);
+    let mut client = served.admission().await;
+    admit(&mut client, ask("held", 9 * 64, 0)).await.unwrap();
+    let mut stream = watch(&served).await;
+    next(&mut stream).await;
+    next(&mut stream).await;
+    let mut waiter = served.admission().await;
+    let waiting = tokio::spawn(async move {
+        let request = AdmitRequest { wait: seconds(60), ..ask("long", 5 * 64, 0) };
+        let _ = waiter.admit(request).await;
+    });
+    let told = next(&mut stream).await;
+    assert_eq!((told.fits[0].count, told.fits[0].reason.as_str()), (0, "POOL_BUSY"), "{told:?}");
+    let (code, reason, _) = refusal(&client.admit(ask("short", 64, 0)).await.unwrap_err());
+    assert_eq!((code, reason.as_str()), (Code::ResourceExhausted, "POOL_BUSY"));
+    waiting.abort();
+    let told = next(&mut stream).await;
+    assert_eq!(told.fits[0].count, 1, "{told:?}");
+    admit(&mut client, ask("short", 64, 0)).await.unwrap();
 }
