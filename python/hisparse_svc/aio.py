@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer", bound="Message")
 Value = TypeVar("Value")
+Held = TypeVar("Held", bound="HeldLease")
 
-__all__ = ["Client", "HeldLease"]
+__all__ = ["Client", "HeldLease", "PendingLease"]
 
 
 class Client:
@@ -77,7 +78,7 @@ class Client:
         while True:
             error: HiSparseError = Unreachable(ENDED)
             try:
-                async for message in self._stream(watching.call()):
+                async for message in self.stream(watching.call()):
                     seen = watching.feed(message)
                     if seen is not None:
                         yield seen
@@ -88,7 +89,8 @@ class Client:
                 raise error
             await asyncio.sleep(rest)
 
-    async def _stream(self, call: Call[Answer, Value]) -> AsyncGenerator[Answer]:
+    async def stream(self, call: Call[Answer, Value]) -> AsyncGenerator[Answer]:
+        """As `hisparse_svc.Client.stream`."""
         self._check_open()
         answers = self._channel.unary_stream(
             call.path,
@@ -117,7 +119,7 @@ class Client:
         ttl_s: float | None = None,
         wait_s: float = 0.0,
         epoch: int = 0,
-    ) -> PendingLease:
+    ) -> PendingLease[HeldLease]:
         """As `hisparse_svc.Client.admit`: await it for the lease, or `async with` it to release the lease too."""
         request = values.Request(
             prompt_tokens=prompt_tokens,
@@ -196,10 +198,13 @@ class Client:
         """As `hisparse_svc.Client.list_models`."""
         return await self._run(calls.list_models())
 
-    async def send(self, call: Call[Answer, Value]) -> Answer:
+    async def send(
+        self, call: Call[Answer, Value], *, timeout_s: float | None = None, tries: int = retry.TRIES
+    ) -> Answer:
         """As `hisparse_svc.Client.send`."""
         try:
-            return await self._send(call, self.timeout_s + call.wait_s)
+            limit_s = self.timeout_s if timeout_s is None else timeout_s
+            return await self._send(call, limit_s + call.wait_s, tries)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._closed and task is not None and not task.cancelling():
@@ -226,7 +231,7 @@ class Client:
             task.add_done_callback(self._undoing.discard)
             await asyncio.shield(task)
 
-    async def _send(self, call: Call[Answer, Value], timeout_s: float) -> Answer:
+    async def _send(self, call: Call[Answer, Value], timeout_s: float, most_tries: int = retry.TRIES) -> Answer:
         end = time.monotonic() + timeout_s
         method = self._channel.unary_unary(
             call.path,
@@ -245,7 +250,7 @@ class Client:
             else:
                 return answer
             tries += 1
-            rest = retry.delay_s(error, tries, end - time.monotonic())
+            rest = retry.delay_s(error, tries, end - time.monotonic(), most_tries)
             if rest is None:
                 raise error from None
             await asyncio.sleep(rest)
@@ -272,14 +277,14 @@ class Client:
         await self.close()
 
 
-class PendingLease(Coroutine[Any, Any, "HeldLease"]):
+class PendingLease(Coroutine[Any, Any, Held]):
     """A lease asked for: awaited for the lease alone, or entered with `async with` to release it at the end."""
 
-    def __init__(self, coming: Coroutine[Any, Any, HeldLease]) -> None:
+    def __init__(self, coming: Coroutine[Any, Any, Held]) -> None:
         self._coming = coming
-        self._held: HeldLease | None = None
+        self._held: Held | None = None
 
-    def __await__(self) -> Generator[Any, Any, HeldLease]:
+    def __await__(self) -> Generator[Any, Any, Held]:
         """Ask, and give the lease."""
         return self._coming.__await__()
 
@@ -295,7 +300,7 @@ class PendingLease(Coroutine[Any, Any, "HeldLease"]):
         """As of every coroutine."""
         self._coming.close()
 
-    async def __aenter__(self) -> HeldLease:
+    async def __aenter__(self) -> Held:
         """Ask, and give the lease."""
         self._held = await self._coming
         return self._held

@@ -229,10 +229,17 @@ class Client:
         """Give the server's model presets."""
         return self._run(calls.list_models())
 
-    def send(self, call: Call[Answer, Value]) -> Answer:
-        """Send a call and give its answer as a message."""
+    def send(self, call: Call[Answer, Value], *, timeout_s: float | None = None, tries: int = retry.TRIES) -> Answer:
+        """Send a call and give its answer as a message.
+
+        Args:
+            call: The call.
+            timeout_s: Its deadline, where it is not the client's.
+            tries: How often it is sent while nothing answers; 1 for who can ask elsewhere.
+        """
         try:
-            return self._send(call, self.timeout_s + call.wait_s)
+            limit_s = self.timeout_s if timeout_s is None else timeout_s
+            return self._send(call, limit_s + call.wait_s, tries)
         except Exception:
             raise
         except BaseException:  # interrupted: nobody will hear of a grant
@@ -244,7 +251,7 @@ class Client:
                             break
             raise
 
-    def _send(self, call: Call[Answer, Value], timeout_s: float) -> Answer:
+    def _send(self, call: Call[Answer, Value], timeout_s: float, most_tries: int = retry.TRIES) -> Answer:
         end = time.monotonic() + timeout_s
         method = self._channel.unary_unary(
             call.path,
@@ -266,7 +273,7 @@ class Client:
             else:
                 return answer
             tries += 1
-            rest = retry.delay_s(error, tries, end - time.monotonic())
+            rest = retry.delay_s(error, tries, end - time.monotonic(), most_tries)
             if rest is None:
                 raise error from None
             time.sleep(rest)

@@ -40,6 +40,7 @@ COMMANDS = {
     "capacity": "Say what a node has now.",
     "watch": "Follow a node as it changes.",
     "leases": "List who holds what.",
+    "fleet": "Say what many nodes have: who is there, what fits where, how fresh that is.",
     "admit": "Reserve what one request needs, or say why not.",
     "release": "Give a lease back.",
     "drain": "Grant nothing new.",

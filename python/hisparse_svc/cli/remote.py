@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,13 @@ from hisparse_svc.cli import options, output
 from hisparse_svc.errors import Gathered, InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from google.protobuf.message import Message
     from rich.table import Table
 
     from hisparse_svc.client import Client
+    from hisparse_svc.fleet import Fleet
     from hisparse_svc.rpc.values import Capacity
 
 MOST_S = 1e9
@@ -35,15 +37,29 @@ CERTIFICATES = "hisparse_svc.certificates"
 """Where a command's context keeps what its flags say of certificates."""
 
 
+ONE = "unix:PATH or HOST:PORT.  [HISPARSE_TARGET, else the socket that `serve` makes]"
+SEVERAL = (
+    "Nodes: a list such as unix:PATH,HOST:PORT, file:PATH, dns:HOST:PORT or kubernetes:NAMESPACE/SERVICE:PORT.  "
+    "[HISPARSE_TARGET, else the socket that `serve` makes]"
+)
+
+
 def target(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--target`, `--timeout`, and `--ca`, `--cert` and `--key`, which its context keeps."""
+    return _with_flags(command, ONE)
 
+
+def targets(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the same flags, where `--target` names several nodes."""
+    return _with_flags(command, SEVERAL)
+
+
+def _with_flags(command: Callable[..., Any], where: str) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_certificates(*args: Any, ca: str | None, cert: str | None, key: str | None, **kwargs: Any) -> Any:
         click.get_current_context().meta[CERTIFICATES] = (ca, cert, key)
         return command(*args, **kwargs)
 
-    where = "unix:PATH or HOST:PORT.  [HISPARSE_TARGET, else the socket that `serve` makes]"
     timeout = options.flag("--timeout", "S", "Longest a call may take, in seconds.  [10]")
     flags = [
         options.flag("--target", "TARGET", where),
@@ -77,6 +93,27 @@ def connect(target: str | None, timeout: str | None) -> Client:
     found.end()
     assert client is not None  # noqa: S101 - nothing was found, so it was made
     return client
+
+
+def connect_fleet(target: str | None, timeout: str | None, lengths: Iterable[int]) -> Fleet:
+    """Open a fleet as the flags say.
+
+    Raises:
+        InvalidInput: As `connect`.
+    """
+    from hisparse_svc import config  # noqa: PLC0415 - as above
+    from hisparse_svc.fleet import Fleet  # noqa: PLC0415 - as above
+    from hisparse_svc.rpc import calls, tls  # noqa: PLC0415 - as above
+    from hisparse_svc.rpc import target as targets  # noqa: PLC0415 - as above
+
+    found = Gathered()
+    found.read(config.check_environment)
+    given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
+    timeout_s = found.read(calls.timeout, given, "--timeout") or calls.TIMEOUT_S
+    certificates = found.read(tls.of_flags, *click.get_current_context().meta[CERTIFICATES])
+    nodes = target or os.environ.get(targets.VARIABLE) or targets.resolve(None).address
+    found.end()
+    return Fleet(nodes, timeout_s=timeout_s, tls=certificates, lengths=lengths)
 
 
 def emit(message: Message) -> None:

@@ -3,10 +3,13 @@
 ::
 
     directories    who is in the fleet                     errors     why nobody took a request
+    book           what is known of each node              journey    one request on its way, without I/O
+    sync, aio      the calls: threads, or tasks            following  a directory in a thread of its own
 
 The rules (what a view says, whom to ask, when to leave a node alone) are in `hisparse_core::fleet`.
 """
 
+from hisparse_svc.fleet.book import NodeView, Ranked
 from hisparse_svc.fleet.directories import Directory, DnsName, EndpointSlices, Member, StaticList, WatchedFile
 from hisparse_svc.fleet.errors import (
     AllDraining,
@@ -20,6 +23,7 @@ from hisparse_svc.fleet.errors import (
     UnknownNode,
     Unsettled,
 )
+from hisparse_svc.fleet.sync import Fleet, HeldLease
 
 __all__ = [
     "AllDraining",
@@ -28,11 +32,15 @@ __all__ = [
     "DnsName",
     "EmptyFleet",
     "EndpointSlices",
+    "Fleet",
     "FleetBusy",
     "FleetQuota",
+    "HeldLease",
     "Member",
     "NeverFitsAnywhere",
     "NoNodeAnswers",
+    "NodeView",
+    "Ranked",
     "RetriesSpent",
     "StaticList",
     "UnknownNode",

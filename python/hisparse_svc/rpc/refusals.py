@@ -38,9 +38,14 @@ CLOSED = "this client was closed, by close() or with its node; make another one"
 
 
 class Unreachable(HiSparseError):
-    """No service answers at the target."""
+    """No service answers at the target.
+
+    Attributes:
+        unsent: The call did not leave: no connection came about, so the service knows nothing of it.
+    """
 
     exit_code = 3
+    unsent = False
 
 
 class Refused(HiSparseError):

@@ -20,18 +20,19 @@ TRIES = 4
 FIRST_DELAY_S = 0.05
 
 
-def delay_s(error: HiSparseError, tries: int, left_s: float) -> float | None:
+def delay_s(error: HiSparseError, tries: int, left_s: float, most: int = TRIES) -> float | None:
     """Give the rest before the next try.
 
     Args:
         error: How the last try ended.
         tries: Tries made so far.
         left_s: Seconds until the call's deadline.
+        most: Tries of the call in all.
 
     Returns:
         Seconds, or `None` where the error is the answer.
     """
-    if tries >= TRIES or isinstance(error, NoAnswer) or not isinstance(error, (Unreachable, Overloaded)):
+    if tries >= most or isinstance(error, NoAnswer) or not isinstance(error, (Unreachable, Overloaded)):
         return None
     rest = FIRST_DELAY_S * 2 ** (tries - 1) * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
     if isinstance(error, Overloaded):

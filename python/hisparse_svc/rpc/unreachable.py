@@ -42,6 +42,12 @@ def to_error(target: Target, text: str, *, secure: bool) -> Unreachable:
         text: What gRPC says of it.
         secure: Whether it went over TLS.
     """
+    found = _why(target, text, secure=secure)
+    found.unsent = CONNECTING in text
+    return found
+
+
+def _why(target: Target, text: str, *, secure: bool) -> Unreachable:
     if target.socket is not None:
         refused = not_for_this_user(target.socket)
         if refused is not None:

@@ -306,6 +306,6 @@ pub(crate) fn fleet_defaults(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     defaults.set_item("attempt_s", limits::FLEET_ATTEMPT.as_secs_f64())?;
     defaults.set_item("ttl_s", limits::FLEET_TTL.as_secs_f64())?;
     defaults.set_item("stale_after_s", limits::FLEET_STALE_AFTER.as_secs_f64())?;
-    defaults.set_item("min_ttl_s", limits::MIN_TTL.as_secs_f64())?;
+    defaults.set_item("router_ttl_s", limits::ROUTER_TTL.as_secs_f64())?;
     Ok(defaults)
 }

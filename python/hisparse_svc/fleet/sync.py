@@ -1,0 +1,432 @@
+"""The blocking fleet: threads around the journey's steps.
+
+::
+
+    Follower ─ members ─► a client and a watching thread per node ─► Book        pinging thread ─► Book
+    admit: Journey.step ─► send, release or rest in the caller's thread     what is still to be taken back: a thread
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from hisparse_svc import client as clients
+from hisparse_svc.errors import HiSparseError
+from hisparse_svc.fleet import settings as reading
+from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
+from hisparse_svc.fleet.following import Follower
+from hisparse_svc.fleet.journey import Ask, Journey, Left, Rest, Settle, ends_at
+from hisparse_svc.fleet.settings import CLOSE_S
+from hisparse_svc.rpc import calls, values
+from hisparse_svc.rpc.refusals import CLOSED, Unreachable
+from hisparse_svc.rpc.watching import ENDED, Watching
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hisparse_svc.fleet.directories import Directory, Member
+    from hisparse_svc.fleet.errors import Attempt
+    from hisparse_svc.rpc.tls import Tls
+
+__all__ = ["Fleet", "HeldLease"]
+
+PINGERS = 8
+"""Pings under way at once: one that hangs takes `attempt_s`."""
+
+
+class Fleet:
+    """Many nodes as one, safe to share between threads.
+
+    Each node costs a thread; beyond some hundreds of nodes use `hisparse_svc.fleet.aio.Fleet`.
+
+    Args:
+        nodes: `unix:/run/a.sock,10.0.0.7:7411`, `file:PATH`, `dns:HOST:PORT`, `kubernetes:NAMESPACE/SERVICE:PORT`; or
+            a list of targets or members; or a directory of one's own.
+        tls: Certificates for the nodes beyond this machine; by default those that the environment names.
+        lengths: Lengths in tokens that each node's capacity answers in `fits`.
+        policy: What makes one fitting node better than another: `most_left` (the default), `best_fit`, `most_free`,
+            `least_requests` or `random`.
+        choices: How many fitting nodes are compared.
+        timeout_s: Time for an `admit`, beside its wait for room.
+        attempt_s: Longest that one node may take to answer.
+        ttl_s: Life of a lease without commit. Also the longest that a request whose node fell silent waits before
+            another node is asked: a request never has two leases.
+        stale_after_s: Age from which a view is used only where no fresher one fits.
+
+    Raises:
+        InvalidInput: Everything wrong with the arguments.
+
+    Example:
+        >>> import hisparse_svc
+        >>> from hisparse_svc.fleet import Fleet
+        >>> with hisparse_svc.Node.embedded(backing="none") as a, hisparse_svc.Node.embedded(backing="none") as b:
+        ...     with Fleet([a.target, b.target]) as fleet, fleet.admit(4096, 256) as held:
+        ...         held.node in (a.target, b.target), held.lease.pages
+        (True, 68)
+    """
+
+    def __init__(
+        self,
+        nodes: str | Iterable[str | Member] | Directory,
+        *,
+        tls: Tls | None = None,
+        lengths: Iterable[int] = (),
+        policy: str | None = None,
+        choices: int | None = None,
+        timeout_s: float = calls.TIMEOUT_S,
+        attempt_s: float | None = None,
+        ttl_s: float | None = None,
+        stale_after_s: float | None = None,
+    ) -> None:
+        self._settings = reading.read(
+            nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s
+        )
+        self._book = Book(policy=policy, choices=choices, stale_after_s=stale_after_s)
+        self._lock = threading.Lock()
+        self._nodes: dict[Known, _Node] = {}
+        self._taking_back: set[threading.Thread] = set()
+        self._closing = threading.Event()
+        self._listed = threading.Event()
+        self._pinger = threading.Thread(target=self._ping_all, name="hisparse-fleet-ping", daemon=True)
+        self._follower = Follower(self._settings.directory, self._take_members, self._not_followed)
+        self._pinger.start()
+
+    def admit(
+        self,
+        prompt_tokens: int = 0,
+        max_new_tokens: int = 0,
+        *,
+        generated_tokens: int = 0,
+        pages: int = 0,
+        prefix_hashes: Sequence[bytes] = (),
+        request_id: str = "",
+        tenant: str = "",
+        priority: int = 0,
+        ttl_s: float | None = None,
+        wait_s: float = 0.0,
+        instead_of: HeldLease | None = None,
+    ) -> HeldLease:
+        """Reserve everything one request needs on one node, or raise why none takes it.
+
+        Args:
+            prompt_tokens: Tokens of the prompt.
+            max_new_tokens: Most tokens it may produce; the whole length is reserved.
+            generated_tokens: Tokens already produced elsewhere.
+            pages: Host pages, instead of tokens.
+            prefix_hashes: Content hashes of the prompt's full pages. A node that took them before is preferred.
+            request_id: Your name for the request; never used for another one. By default a random one.
+            tenant: Whose quota it counts against.
+            priority: From -100 to 100; larger goes first among those that wait at one node.
+            ttl_s: Life without commit; by default the fleet's.
+            wait_s: How long to wait for room anywhere. No call is made meanwhile: the watches tell of room.
+            instead_of: A lease on a node that fails. It is given up first, for certain: the node says so, or the
+                lease's ttl is over. Its node is not asked again.
+
+        Returns:
+            The lease, as a context manager that releases it; `node` says where it is.
+
+        Raises:
+            NeverFitsAnywhere: At once.
+            FleetBusy, FleetQuota, AllDraining, NoNodeAnswers, EmptyFleet: After `wait_s`.
+            RetriesSpent: Another node might take it, but further attempts are used up.
+            Unsettled: A node fell silent over this request, and what it holds is not known yet.
+        """
+        request = values.Request(
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            generated_tokens=generated_tokens,
+            pages=pages,
+            prefix_hashes=prefix_hashes,
+            request_id=request_id,
+            tenant=tenant,
+            priority=priority,
+            ttl_s=ttl_s,
+        )
+        self._listed.wait(self._settings.timeout_s)
+        self._check_open()
+        journey = Journey(
+            self._book,
+            request,
+            wait_s=calls.timeout(wait_s, "wait_s") if wait_s else 0.0,
+            timeout_s=self._settings.timeout_s,
+            attempt_s=self._settings.attempt_s,
+            ttl_s=self._settings.ttl_s,
+            instead_of=None if instead_of is None else instead_of.leaving(),
+        )
+        while True:
+            self._check_open()
+            match journey.step():
+                case Rest(seconds):
+                    self._closing.wait(seconds)
+                case Settle() as settle:
+                    if self._settle(settle, journey.ends_at):
+                        journey.settled()
+                case Ask(known):
+                    held = self._ask(journey, known)
+                    if held is not None:
+                        return held
+
+    def _ask(self, journey: Journey, known: Known) -> HeldLease | None:
+        node = self._nodes.get(known)
+        if node is None:  # it has left just now
+            journey.abandoned()
+            return None
+        node.hold(1)
+        try:
+            admission = journey.call.read(node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1))
+        except HiSparseError as failure:
+            node.hold(-1)
+            journey.failed(known, failure)
+            return None
+        except BaseException:
+            node.hold(-1)
+            journey.abandoned()
+            raise
+        journey.granted(known, admission)
+        return HeldLease(node, admission, tuple(journey.attempts), journey.lease_ends_at)
+
+    def _settle(self, settle: Settle, ends_at: float) -> bool:
+        """Take back in this thread until it is safe or time is over, and leave the rest to a thread of its own."""
+        try:
+            while not settle.pace.is_safe(time.monotonic()) and time.monotonic() < ends_at:
+                self._take_back_step(settle, ends_at - time.monotonic())
+            return settle.pace.is_safe(time.monotonic())
+        finally:
+            thread = threading.Thread(
+                target=self._take_back, args=(settle,), daemon=True, name="hisparse-fleet-release"
+            )
+            with self._lock:
+                self._taking_back.add(thread)
+            thread.start()
+
+    def _take_back_step(self, settle: Settle, most_s: float) -> bool:
+        """Make one step; whether there may be another."""
+        word, seconds = settle.pace.next(time.monotonic())
+        if word == "rest":
+            self._closing.wait(min(seconds, most_s)) if not self._closing.is_set() else time.sleep(min(seconds, 0.05))
+        elif word == "release":
+            node, answered = self._nodes.get(settle.known), False
+            with contextlib.suppress(HiSparseError):
+                if node is not None:
+                    node.client.send(settle.release, timeout_s=self._settings.attempt_s, tries=1)
+                    answered = True
+            settle.pace.released(answered, time.monotonic())
+        return word != "done"
+
+    def _take_back(self, settle: Settle) -> None:
+        over: float | None = None
+        while self._take_back_step(settle, math.inf):
+            if self._closing.is_set():
+                over = over or time.monotonic() + CLOSE_S
+                if time.monotonic() > over:
+                    break
+        self._book.settle(settle.request, settle.known.number, done=True)
+        with self._lock:
+            self._taking_back.discard(threading.current_thread())
+
+    def rank(self, tokens: int = 0, *, pages: int = 0, prefix_hashes: Sequence[bytes] = ()) -> list[Ranked]:
+        """Give every node in the order in which a request would ask, those that would not be asked at the end."""
+        self._listed.wait(self._settings.timeout_s)
+        return self._book.rank(tokens, pages, prefix_hashes)
+
+    def nodes(self) -> list[NodeView]:
+        """Give every node as this fleet sees it."""
+        self._listed.wait(self._settings.timeout_s)
+        return self._book.views()
+
+    def client(self, name: str) -> clients.Client:
+        """Give the client of one node, by the node's name; the fleet closes it.
+
+        Raises:
+            UnknownNode: There is none of this name.
+        """
+        self._listed.wait(self._settings.timeout_s)
+        return self._nodes[self._book.named(name)].client
+
+    def wait_until_seen(self, timeout_s: float = calls.TIMEOUT_S) -> bool:
+        """Wait until every node has said something or failed; whether all have."""
+        over = time.monotonic() + timeout_s
+        self._listed.wait(timeout_s)
+        while any(view.state == "unseen" for view in self._book.views()):
+            if time.monotonic() > over:
+                return False
+            self._closing.wait(0.01)
+        return True
+
+    @property
+    def failure(self) -> HiSparseError | None:
+        """Why the directory cannot be followed at the moment; the nodes are those that it named last."""
+        return self._book.failure
+
+    def _take_members(self, members: tuple[Member, ...]) -> None:
+        joined, left = self._book.take_members(members)
+        for known in joined:
+            try:
+                node = _Node(self, known)
+            except HiSparseError as failure:
+                self._book.broken(known, failure)
+                continue
+            with self._lock:
+                self._nodes[known] = node
+            node.thread.start()
+        for known in left:
+            node_left = self._nodes.get(known)
+            if node_left is not None:
+                node_left.leave()
+        self._listed.set()
+
+    def _not_followed(self, failure: HiSparseError) -> None:
+        self._book.failure = failure
+        self._listed.set()
+
+    def _forget(self, node: _Node) -> None:
+        with self._lock:
+            self._nodes.pop(node.known, None)
+
+    def _ping_all(self) -> None:
+        with ThreadPoolExecutor(PINGERS, thread_name_prefix="hisparse-fleet-ping") as pingers:
+            while not self._closing.wait(self._book.stale_after_s / 4):
+                for known in self._book.due():
+                    node = self._nodes.get(known)
+                    if node is not None:
+                        pingers.submit(node.ping)
+
+    def close(self) -> None:
+        """Close the connections; leases live on until they are released or end."""
+        self._closing.set()
+        self._follower.close()
+        with self._lock:
+            taking_back = list(self._taking_back)
+        for thread in taking_back:
+            thread.join()
+        self._pinger.join()
+        for node in list(self._nodes.values()):
+            node.client.close()
+        for node in list(self._nodes.values()):
+            node.thread.join(timeout=CLOSE_S)
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise Unreachable(CLOSED)
+
+    def __enter__(self) -> Fleet:
+        """Give the fleet itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self.close()
+
+
+class _Node:
+    """One node: its client, and the thread that watches it."""
+
+    def __init__(self, fleet: Fleet, known: Known) -> None:
+        settings = fleet._settings
+        self.fleet, self.known = fleet, known
+        self.client = clients.Client(
+            known.member.target, timeout_s=settings.timeout_s, tls=settings.tls_for(known.member.target)
+        )
+        self.holds = 0
+        """Leases in callers' hands, and calls for one: the client of a node that has left lives as long."""
+        self._left = threading.Event()
+        self.thread = threading.Thread(target=self._watch, name=f"hisparse-fleet-{known.number}", daemon=True)
+
+    def _watch(self) -> None:
+        book, closing = self.fleet._book, self.fleet._closing
+        watching = Watching(self.fleet._settings.lengths, math.inf)
+        while not (closing.is_set() or self._left.is_set()):
+            error: HiSparseError = Unreachable(ENDED)
+            try:
+                for message in self.client.stream(watching.call()):
+                    seen = watching.feed(message)
+                    if self._left.is_set():
+                        return
+                    if seen is None:
+                        book.resumed(self.known)
+                    else:
+                        book.seen(self.known, seen)
+            except HiSparseError as broken:
+                error = broken
+            if not closing.is_set():
+                self._left.wait(book.broken(self.known, error))
+
+    def ping(self) -> None:
+        """Ask a node whose stream is quiet whether it is still there."""
+        book = self.fleet._book
+        try:
+            call = calls.get_capacity(self.fleet._settings.lengths)
+            answer = self.client.send(call, timeout_s=self.fleet._settings.attempt_s, tries=1)
+        except HiSparseError as failure:
+            if self.known.streaming:
+                book.broken(self.known, failure, streaming=True)
+        else:
+            if self.known.streaming:
+                book.seen(self.known, call.read(answer))
+
+    def leave(self) -> None:
+        """It is no member any more."""
+        self._left.set()
+        with self.fleet._lock:
+            unused = self.holds == 0
+        if unused:
+            self.client.close()
+            self.fleet._forget(self)
+
+    def hold(self, more: int) -> None:
+        """Count a lease in or out."""
+        with self.fleet._lock:
+            self.holds += more
+            last = self.holds == 0 and self._left.is_set()
+        if last:
+            self.client.close()
+            self.fleet._forget(self)
+
+
+class HeldLease(clients.HeldLease):
+    """A lease in hand, as `hisparse_svc.client.HeldLease`.
+
+    Attributes:
+        node: Name of the node that it is on: send the request there.
+        target: Where that node's service is.
+        attempts: The nodes that were asked before and did not take it.
+    """
+
+    def __init__(self, node: _Node, admission: values.Admission, attempts: tuple[Attempt, ...], ends_at: float) -> None:
+        super().__init__(node.client, admission)
+        self.node, self.target = node.known.member.name, node.known.member.target
+        self.attempts = attempts
+        self._node, self._ends_at, self._released = node, ends_at, False
+
+    def commit(self, ttl_s: float | None = None) -> values.Lease:
+        """Turn the reservation into use."""
+        lease = super().commit(ttl_s)
+        self._ends_at = ends_at(lease, ttl_s)
+        return lease
+
+    def renew(self, ttl_s: float | None = None) -> values.Lease:
+        """Put off its end."""
+        lease = super().renew(ttl_s)
+        self._ends_at = ends_at(lease, ttl_s)
+        return lease
+
+    def release(self) -> values.Released:
+        """Give it back."""
+        released = super().release()
+        self._let_go()
+        return released
+
+    def leaving(self) -> Left:
+        """Give it up for another one: what `Fleet.admit` needs of it."""
+        self._let_go()
+        return Left(self._node.known, self.lease, self._ends_at)
+
+    def _let_go(self) -> None:
+        if not self._released:
+            self._released = True
+            self._node.hold(-1)
