@@ -5,7 +5,7 @@
 //!  /readyz    200 while it grants, 503 with the reason else  readiness: send it no new work
 //!  /metrics   Prometheus text; OpenMetrics for who asks for it, where there are exemplars
 //! ```
-//! One request per connection, and no connection is waited for: where all places are taken, the oldest makes room. So
+//! gRPC health too, over HTTP/2: see [`probe`]. One request per HTTP/1 connection, and no connection is waited for: where all places are taken, the oldest makes room. So
 //! clients that connect and say nothing cannot silence a probe.
 
 use std::collections::VecDeque;
@@ -24,9 +24,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
+use tonic::service::Routes;
 
 use crate::accept::Door;
 use crate::metrics::{self, Dialect};
+use crate::probe;
 
 /// Time a client has to send its request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,7 +43,7 @@ const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 /// Serves as long as the runtime lives, through a drain and a stop.
-pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>) {
+pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>, health: Routes) {
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_HTTP_CONNECTIONS);
     loop {
         match listener.accept().await {
@@ -52,7 +54,10 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>) {
                 {
                     oldest.abort();
                 }
-                let served = tokio::time::timeout(CONNECTION_TIMEOUT, serve_connection(stream, Arc::clone(&door)));
+                let served = tokio::time::timeout(
+                    CONNECTION_TIMEOUT,
+                    serve_connection(stream, Arc::clone(&door), health.clone()),
+                );
                 oldest_first.push_back(tokio::spawn(served).abort_handle());
             }
             Err(_) => tokio::time::sleep(ACCEPT_REST).await,
@@ -60,7 +65,10 @@ pub(crate) async fn serve(listener: TcpListener, door: Arc<Door>) {
     }
 }
 
-async fn serve_connection(stream: TcpStream, door: Arc<Door>) {
+async fn serve_connection(stream: TcpStream, door: Arc<Door>, health: Routes) {
+    if let Ok(true) = tokio::time::timeout(HEADER_TIMEOUT, probe::speaks_http2(&stream)).await {
+        return probe::serve(stream, health).await;
+    }
     let service = service_fn(move |request| {
         let answer = answer(&request, &door);
         async move { Ok::<_, Infallible>(answer) }

@@ -42,6 +42,7 @@ mod node;
 mod notices;
 mod pace;
 mod peer;
+mod probe;
 pub mod proto;
 mod quotas;
 mod remembered;

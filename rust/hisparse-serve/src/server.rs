@@ -7,7 +7,7 @@
 //!        unix ─┐                    ┌─ Capacity, Admission, Budget, Admin; Engine on unix, beside the attach socket
 //!         tcp ─┼─► access, layers ──┤
 //!              │                    └─ health, reflection
-//!        http ─┴─► /healthz /readyz /metrics
+//!        http ─┴─► /healthz /readyz /metrics, gRPC health for probes
 //! ```
 //! A handle is its owner's: threads do not survive a fork, so in a forked child it is an empty shell, and dropping it
 //! there leaves the parent's sockets and threads alone.
@@ -372,7 +372,7 @@ impl Bound {
     async fn serve(self, door: Arc<Door>) -> io::Result<Serving> {
         let node = Arc::clone(&door.node);
         let (stopped, stopping) = watch::channel(false);
-        let services::Served { everywhere, unix: on_unix, mut health } = services::routes(&node, &stopping);
+        let services::Served { everywhere, unix: on_unix, probes, mut health } = services::routes(&node, &stopping);
         health.begin().await;
         let mut calls = JoinSet::new();
         let mut unix = self.unix;
@@ -384,7 +384,7 @@ impl Bound {
             calls.spawn(serve_all(tcp, Arc::clone(&door), everywhere, stopping));
         }
         if let Some(listener) = self.http {
-            tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&door)));
+            tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&door), probes));
         }
         tokio::spawn(node.keep_time());
         tokio::spawn(health.follow());

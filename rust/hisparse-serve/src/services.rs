@@ -47,6 +47,8 @@ pub(crate) struct Served {
     pub(crate) everywhere: Routes,
     /// On the Unix socket: the same, and `EngineService` where there is a pool to attach to.
     pub(crate) unix: Routes,
+    /// Health alone, for probes.
+    pub(crate) probes: Routes,
     pub(crate) health: Health,
 }
 
@@ -63,6 +65,7 @@ pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> Serv
         };
     }
     let (reporter, health) = tonic_health::server::health_reporter();
+    let probes = Routes::new(health.clone()).prepare();
     let routes = Routes::new(health)
         .add_service(bounded!(CapacityServiceServer, Capacity::new(Arc::clone(node), stopping.clone())))
         .add_service(HandingOver(bounded!(AdmissionServiceServer, Admission::new(Arc::clone(node)))))
@@ -77,7 +80,7 @@ pub(crate) fn routes(node: &Arc<Node>, stopping: &watch::Receiver<bool>) -> Serv
     };
     let engine = node.hosting().map(|_| ENGINE);
     let health = Health { reporter, engine, standing: node.standing(), stopping: stopping.clone() };
-    Served { everywhere: reflected(routes, None), unix, health }
+    Served { everywhere: reflected(routes, None), unix, probes, health }
 }
 
 /// These routes with a description of what they serve.

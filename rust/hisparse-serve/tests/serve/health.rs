@@ -7,7 +7,8 @@ use hisparse_serve::proto::DrainRequest;
 use hisparse_serve::proto::admin_service_client::AdminServiceClient;
 use hisparse_serve::{Config, Running, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tonic::transport::Channel;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
 use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -57,6 +58,34 @@ async fn readiness_follows_the_drain_and_liveness_does_not() {
         assert!(probed.http("GET /readyz").await.starts_with(&format!("HTTP/1.1 {http}")), "{resume}");
         assert!(probed.http("GET /healthz").await.starts_with("HTTP/1.1 200"), "{resume}");
     }
+}
+
+#[tokio::test]
+async fn a_probe_that_speaks_grpc_is_answered_on_the_http_port_and_nothing_else_is() {
+    let probed = probed().await;
+    let address = probed.running.addresses().last().unwrap().clone();
+    let channel = Endpoint::from_shared(address).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel.clone());
+    for (resume, wanted) in [(true, ServingStatus::Serving), (false, ServingStatus::NotServing)] {
+        probed.drain(resume).await;
+        for (service, wanted) in [("readiness", wanted), ("liveness", ServingStatus::Serving)] {
+            let check = HealthCheckRequest { service: service.into() };
+            assert_eq!(client.check(check).await.unwrap().into_inner().status, wanted as i32, "{service} {resume}");
+        }
+    }
+    let refused = AdminServiceClient::new(channel).drain(DrainRequest::default()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unimplemented);
+    // A first byte that both begin with decides nothing.
+    let mut stream =
+        tokio::net::TcpStream::connect(probed.running.addresses().last().unwrap().strip_prefix("http://").unwrap())
+            .await
+            .unwrap();
+    stream.write_all(b"P").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    stream.write_all(b"OST / HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
 }
 
 #[tokio::test]
