@@ -1,13 +1,14 @@
 //! The plain HTTP port: for probes, scrapers and people. It reads; it never changes anything.
 //!
 //! ```text
-//!  /healthz   200 while the process answers                  liveness: restart it if not
+//!  /healthz   200; 503 where only a new start helps          liveness: restart it if not
 //!  /readyz    200 while it grants, 503 with the reason else  readiness: send it no new work
 //!  /metrics   Prometheus text; OpenMetrics for who asks for it, where there are exemplars
 //! ```
 //! gRPC health too, over HTTP/2: see [`probe`]. One request per HTTP/1 connection, and no connection is waited for: where all places are taken, the oldest makes room. So
 //! clients that connect and say nothing cannot silence a probe.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -86,11 +87,8 @@ fn answer(request: &Request<Incoming>, door: &Door) -> Response<Full<Bytes>> {
         return refusal;
     }
     match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" => match door.node.not_ready() {
-            None => text(StatusCode::OK, "ok\n"),
-            Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
-        },
+        "/healthz" => well(door.node.not_alive()),
+        "/readyz" => well(door.node.not_ready()),
         "/metrics" => {
             let dialect = dialect(request, door);
             let mut page = text(StatusCode::OK, metrics::page(door, dialect));
@@ -99,6 +97,14 @@ fn answer(request: &Request<Incoming>, door: &Door) -> Response<Full<Bytes>> {
             page
         }
         _ => text(StatusCode::NOT_FOUND, "there is /healthz, /readyz and /metrics\n"),
+    }
+}
+
+/// The answer of a probe: all is well, or why not.
+fn well(not: Option<Cow<'static, str>>) -> Response<Full<Bytes>> {
+    match not {
+        None => text(StatusCode::OK, "ok\n"),
+        Some(reason) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }
 

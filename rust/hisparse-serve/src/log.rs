@@ -126,7 +126,11 @@ pub(crate) async fn follow(log: Arc<Log>, node: Arc<Node>) {
     let mut standing = node.standing();
     loop {
         let now = *standing.borrow_and_update();
-        let level = if matches!(now, Standing::Failed | Standing::Faulted) { Level::Error } else { Level::Info };
+        let level = if matches!(now, Standing::Failed | Standing::Faulted | Standing::Broken) {
+            Level::Error
+        } else {
+            Level::Info
+        };
         // The reason says what to do, where there is something.
         log.write(level, "standing", json!({"standing": now.word(), "reason": node.not_ready()}));
         if standing.changed().await.is_err() {

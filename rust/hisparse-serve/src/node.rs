@@ -183,11 +183,13 @@ pub(crate) enum Standing {
     Failed,
     /// The ledger found a fault in itself.
     Faulted,
+    /// A decision failed half-way, and no other is made.
+    Broken,
 }
 
 impl Standing {
     /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Granting,
         Self::Draining,
         Self::Stopping,
@@ -196,6 +198,7 @@ impl Standing {
         Self::Elsewhere,
         Self::Failed,
         Self::Faulted,
+        Self::Broken,
     ];
 
     /// Its name in metrics and logs.
@@ -209,6 +212,7 @@ impl Standing {
             Self::Elsewhere => "elsewhere",
             Self::Failed => "failed",
             Self::Faulted => "faulted",
+            Self::Broken => "broken",
         }
     }
 }
@@ -306,12 +310,20 @@ impl Node {
         self.standing.subscribe()
     }
 
+    /// How it stands now.
+    pub(crate) fn stands(&self) -> Standing {
+        if self.state.is_poisoned() { Standing::Broken } else { *self.standing.borrow() }
+    }
+
+    /// Why only a new start helps; `None` while that is not so.
+    pub(crate) fn not_alive(&self) -> Option<Cow<'static, str>> {
+        self.not_ready().filter(|_| self.stands() == Standing::Broken)
+    }
+
     /// Why the node grants nothing; `None` while it does.
     pub(crate) fn not_ready(&self) -> Option<Cow<'static, str>> {
-        if self.state.is_poisoned() {
-            return Some("a decision failed half-way: restart the service".into());
-        }
-        match *self.standing.borrow() {
+        match self.stands() {
+            Standing::Broken => Some("a decision failed half-way: restart the service".into()),
             Standing::Granting => None,
             Standing::Draining => Some("draining".into()),
             Standing::Stopping => Some("stopping".into()),
@@ -538,6 +550,8 @@ impl Node {
                 let next = ends.into_iter().flatten().min();
                 next.map_or(LONGEST_REST, |end| end.saturating_since(now)).clamp(SHORTEST_REST, LONGEST_REST)
             }) else {
+                // Nobody decides any more, so nobody else would tell.
+                self.standing.send_replace(Standing::Broken);
                 return;
             };
             tokio::time::sleep(rest).await;

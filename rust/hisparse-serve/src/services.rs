@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  standing   ""  readiness  AdmissionService      liveness, the other services
-//!  granting   SERVING                              SERVING
+//!  granting   SERVING                              SERVING      (overloaded too: only the calls beyond a bound are shed)
 //!  making     NOT_SERVING                          SERVING      (the pool's pages; also when that failed)
 //!  draining   NOT_SERVING                          SERVING
 //!  stopping   NOT_SERVING, and health watches end  SERVING until the end
+//!  broken     NOT_SERVING                          NOT_SERVING  (only a new start helps)
 //! ```
 
 use std::sync::Arc;
@@ -110,9 +111,6 @@ pub(crate) struct Health {
 impl Health {
     /// Sets every name as the node stands now. Done before the first connection is accepted.
     pub(crate) async fn begin(&mut self) {
-        for name in LIVENESS.iter().chain(&self.engine) {
-            self.reporter.set_service_status(*name, ServingStatus::Serving).await;
-        }
         self.follow_once().await;
     }
 
@@ -133,10 +131,85 @@ impl Health {
     }
 
     async fn follow_once(&mut self) {
-        let granting = *self.standing.borrow_and_update() == Standing::Granting;
-        let status = if granting { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let standing = *self.standing.borrow_and_update();
+        let served = |well| if well { ServingStatus::Serving } else { ServingStatus::NotServing };
         for name in READINESS {
-            self.reporter.set_service_status(name, status).await;
+            self.reporter.set_service_status(name, served(standing == Standing::Granting)).await;
+        }
+        for name in LIVENESS.iter().chain(&self.engine) {
+            self.reporter.set_service_status(*name, served(standing != Standing::Broken)).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use hisparse_core::env::Clock;
+    use hisparse_core::ledger::{Epoch, NodeCapacity};
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+
+    use super::*;
+    use crate::env::MachineClock;
+    use crate::node::{NodeConfig, PoolBytes};
+
+    /// Whether it is (alive, ready), to who asks over gRPC.
+    async fn asked(probes: &Routes) -> (bool, bool) {
+        let mut client = HealthClient::new(probes.clone());
+        let mut serves = async |service: &str| {
+            let check = HealthCheckRequest { service: service.into() };
+            client.check(check).await.unwrap().into_inner().status == ServingStatus::Serving as i32
+        };
+        (serves("liveness").await, serves("readiness").await)
+    }
+
+    #[tokio::test]
+    async fn each_standing_has_its_liveness_and_readiness() {
+        let learning = |state: &mut crate::node::State, until| state.learning_until = until;
+        let bring_about = |node: &Arc<Node>, standing: Standing| {
+            let later = node.clock.now().saturating_add(std::time::Duration::from_secs(60));
+            let decided = match standing {
+                Standing::Granting => Ok(()),
+                Standing::Draining => node.decide(None, |state, _| state.ledger.set_draining(true)),
+                Standing::Learning => node.decide(None, |state, _| learning(state, Some(later))),
+                Standing::Making => node.decide(None, |state, _| state.pool = PoolBytes::Making),
+                Standing::Elsewhere => node.decide(None, |state, _| state.pool = PoolBytes::Elsewhere),
+                Standing::Failed => node.decide(None, |state, _| state.pool = PoolBytes::Failed),
+                Standing::Stopping => {
+                    node.stop();
+                    Ok(())
+                }
+                // No fault of the ledger's can be planted from here.
+                Standing::Faulted => return false,
+                Standing::Broken => {
+                    let half = || node.decide(None, |_, _| panic!("a decision that the test breaks"));
+                    catch_unwind(AssertUnwindSafe(half)).unwrap_err();
+                    Ok(())
+                }
+            };
+            decided.unwrap();
+            true
+        };
+        for standing in Standing::ALL {
+            let config = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(10, 2));
+            let node = Node::new(config, MachineClock::start(), Epoch::FIRST, Vec::new(), None).unwrap();
+            let node = Arc::new(node);
+            let (_stopped, stopping) = watch::channel(false);
+            let Served { probes, mut health, .. } = routes(&node, &stopping);
+            health.begin().await;
+            if !bring_about(&node, standing) {
+                continue;
+            }
+            if standing == Standing::Broken {
+                Arc::clone(&node).keep_time().await; // notices it, and ends
+            }
+            assert_eq!(node.stands(), standing);
+            health.follow_once().await;
+            let wanted = (standing != Standing::Broken, standing == Standing::Granting);
+            assert_eq!(asked(&probes).await, wanted, "over gRPC, {standing:?}");
+            assert_eq!((node.not_alive().is_none(), node.not_ready().is_none()), wanted, "over HTTP, {standing:?}");
         }
     }
 }

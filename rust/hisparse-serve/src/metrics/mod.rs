@@ -47,12 +47,11 @@ pub(crate) fn page(door: &Door, dialect: Dialect) -> String {
         "1 while decisions are made; 0: one failed, restart the service",
         u8::from(overview.is_ok()),
     );
-    // A node whose decision failed does not know any more how it stands.
-    let standing = overview.as_ref().ok().map(|_| *node.standing().borrow());
+    let standing = node.stands();
     out.head("hisparse_standing", Kind::Gauge, "1 for how the node stands: granting, or why it grants nothing");
     for each in Standing::ALL {
         let series = format!("hisparse_standing{{standing=\"{}\"}}", each.word());
-        out.line(&series, u8::from(standing == Some(each)));
+        out.line(&series, u8::from(standing == each));
     }
     if let Ok(seen) = &overview {
         pools(&mut out, &seen.capacity);

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use hisparse_core::limits::MAX_HTTP_CONNECTIONS;
-use hisparse_serve::proto::DrainRequest;
 use hisparse_serve::proto::admin_service_client::AdminServiceClient;
-use hisparse_serve::{Config, Running, Server};
+use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
+use hisparse_serve::proto::{AdmitRequest, DrainRequest};
+use hisparse_serve::{Config, Running, ServeLimits, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
@@ -13,7 +14,7 @@ use tonic_health::ServingStatus;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::{admit, ask, ask_http, config, connect};
+use crate::{admit, ask, ask_http, config, connect, seconds};
 
 struct Probed {
     running: Running,
@@ -86,6 +87,35 @@ async fn a_probe_that_speaks_grpc_is_answered_on_the_http_port_and_nothing_else_
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+}
+
+#[tokio::test]
+async fn an_overloaded_node_is_ready_and_alive_since_only_the_calls_beyond_its_bounds_are_shed() {
+    let home = tempfile::tempdir().unwrap();
+    let limits = ServeLimits { calls: 1, ..ServeLimits::default() };
+    let config = Config { http: Some("127.0.0.1:0".into()), limits, ..config(&home, 100, 4) };
+    let running = Server::start(config).unwrap();
+    let channel = connect(&home.path().join("h.sock")).await;
+    let probed = Probed { running, channel, home };
+    let mut holding = AdmissionServiceClient::new(probed.channel.clone());
+    admit(&mut holding, ask("all", 6_400, 0)).await.unwrap();
+    let mut waits = holding.clone();
+    let waiting = tokio::spawn(async move { waits.admit(AdmitRequest { wait: seconds(60), ..ask("w", 64, 0) }).await });
+    let mut shed = Code::Ok;
+    for number in 0..500 {
+        shed = admit(&mut holding, ask(&format!("r{number}"), 64, 0))
+            .await
+            .map_or_else(|status| status.code(), |_| Code::Ok);
+        if shed == Code::Unavailable {
+            break;
+        }
+    }
+    assert_eq!(shed, Code::Unavailable, "the only place is taken");
+    assert!(probed.http("GET /readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(probed.http("GET /healthz").await.starts_with("HTTP/1.1 200"));
+    assert_eq!(probed.health("readiness").await, ServingStatus::Serving as i32);
+    assert_eq!(probed.health("liveness").await, ServingStatus::Serving as i32);
+    waiting.abort();
 }
 
 #[tokio::test]
