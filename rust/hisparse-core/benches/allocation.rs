@@ -29,6 +29,8 @@ const SEATS: u64 = 1 << 16;
 const SMALL_POOL: u32 = 50_000;
 const LARGE_POOL: u32 = 1_000_000;
 const UTILISATION_PERCENT: u64 = 90;
+/// Pages from which on a request is a long one.
+const LONG_PAGES: u32 = 1_500;
 /// The trace is played so often over the large pool, which holds a good third of it at a time.
 const LARGE_ROUNDS: usize = 3;
 
@@ -36,14 +38,28 @@ const LARGE_ROUNDS: usize = 3;
 trait Allocator {
     /// What a caller brings along: made before the clock runs.
     fn prepare(&mut self, _name: usize, _request: &TraceRequest) {}
-    /// Reserves a request's whole length: runs newly allocated, and runs shared with others.
-    fn reserve(&mut self, name: usize, request: &TraceRequest) -> (u64, u64);
+    /// Reserves a request's whole length.
+    fn reserve(&mut self, name: usize, request: &TraceRequest) -> Reserved;
     /// Its prompt is in host memory.
     fn prefilled(&mut self, _name: usize) {}
     /// It has ended.
     fn give_back(&mut self, name: usize);
     /// Pages in requests' hands.
     fn used(&self) -> u64;
+}
+
+/// What a request got.
+#[derive(Clone, Copy)]
+struct Reserved {
+    new_runs: u64,
+    shared_runs: u64,
+    shared_pages: u64,
+}
+
+impl Reserved {
+    const fn new(new_runs: u64) -> Self {
+        Self { new_runs, shared_runs: 0, shared_pages: 0 }
+    }
 }
 
 fn pages_of(request: &TraceRequest) -> u32 {
@@ -73,7 +89,7 @@ impl FirstFit {
 }
 
 impl Allocator for FirstFit {
-    fn reserve(&mut self, name: usize, request: &TraceRequest) -> (u64, u64) {
+    fn reserve(&mut self, name: usize, request: &TraceRequest) -> Reserved {
         let mut left = pages_of(request);
         let mut taken = Vec::new();
         while left > 0 {
@@ -86,7 +102,7 @@ impl Allocator for FirstFit {
         self.used += u64::from(pages_of(request));
         let runs = taken.len() as u64;
         self.held.insert(name, taken);
-        (runs, 0)
+        Reserved::new(runs)
     }
 
     fn give_back(&mut self, name: usize) {
@@ -124,13 +140,13 @@ impl PageList {
 }
 
 impl Allocator for PageList {
-    fn reserve(&mut self, name: usize, request: &TraceRequest) -> (u64, u64) {
+    fn reserve(&mut self, name: usize, request: &TraceRequest) -> Reserved {
         let pages = pages_of(request) as usize;
         let taken: Vec<u32> = self.free.drain(self.free.len() - pages..).rev().collect();
         self.used += pages as u64;
         let runs = 1 + taken.windows(2).filter(|pair| pair[1] != pair[0] + 1).count() as u64;
         self.held.insert(name, taken);
-        (runs, 0)
+        Reserved::new(runs)
     }
 
     fn give_back(&mut self, name: usize) {
@@ -148,6 +164,7 @@ impl Allocator for PageList {
 struct Ours {
     ledger: Ledger,
     prefixes: bool,
+    journal: Vec<u8>,
     held: BTreeMap<usize, LeaseId>,
     asked: AdmitRequest,
     hashes: Vec<PageHash>,
@@ -167,25 +184,36 @@ impl Ours {
         Self {
             ledger: ledger.expect("the figures are within the limits"),
             prefixes,
+            journal: Vec::new(),
             held: BTreeMap::new(),
             asked: AdmitRequest::new("", 1, 0),
             hashes: Vec::new(),
         }
     }
 
-    fn try_reserve(&mut self, name: usize) -> Result<(u64, u64), Refusal> {
+    /// With its changes noted, as a service that outlives a `kill -9` has them.
+    fn journalled(pages: u32) -> Self {
+        let mut ours = Self::new(pages, true);
+        ours.ledger.keep_log();
+        ours
+    }
+
+    fn try_reserve(&mut self, name: usize) -> Result<Reserved, Refusal> {
         let lease = self.ledger.admit(&self.asked, NOW)?.lease;
         let id = lease.id.expect("a granted lease has an id");
         let committed = self.ledger.commit(id, None, self.ledger.epoch(), CommitBy::Session(ENGINE), NOW);
         committed.expect("the lease was granted a moment ago");
         self.held.insert(name, id);
-        let shared = runs_of(lease.extents.page_numbers().take(lease.shared_pages as usize));
-        Ok((runs_of(lease.extents.page_numbers()) - shared, shared))
+        let shared_runs = runs_of(lease.extents.page_numbers().take(lease.shared_pages as usize));
+        let new_runs = runs_of(lease.extents.page_numbers()) - shared_runs;
+        Ok(Reserved { new_runs, shared_runs, shared_pages: lease.shared_pages.into() })
     }
 }
 
 impl Allocator for Ours {
     fn prepare(&mut self, name: usize, request: &TraceRequest) {
+        self.journal.clear();
+        self.ledger.take_log(&mut self.journal);
         self.hashes = if self.prefixes { request.page_hashes(PAGE_TOKENS) } else { Vec::new() };
         self.asked = AdmitRequest {
             prefix_hashes: self.hashes.clone(),
@@ -193,7 +221,7 @@ impl Allocator for Ours {
         };
     }
 
-    fn reserve(&mut self, name: usize, _: &TraceRequest) -> (u64, u64) {
+    fn reserve(&mut self, name: usize, _: &TraceRequest) -> Reserved {
         self.try_reserve(name).expect("the driver keeps within the pool")
     }
 
@@ -234,14 +262,33 @@ impl Entropy for Fixed {
     }
 }
 
+/// How long each operation took, in nanoseconds.
+#[derive(Default)]
+struct Times {
+    reserve: Vec<u64>,
+    publish: Vec<u64>,
+    give_back: Vec<u64>,
+}
+
+impl Times {
+    fn report(self) -> Value {
+        json!({
+            "reserve_ns": tail(self.reserve),
+            "publish_ns": tail(self.publish),
+            "give_back_ns": tail(self.give_back),
+        })
+    }
+}
+
 /// What a stream of requests found.
 #[derive(Default)]
 struct Found {
     new_runs: Vec<u64>,
     shared_runs: Vec<u64>,
-    reserve_ns: Vec<u64>,
-    publish_ns: Vec<u64>,
-    give_back_ns: Vec<u64>,
+    shared_pages: u64,
+    times: Times,
+    /// Of requests of at least [`LONG_PAGES`].
+    times_of_long: Times,
     used: Vec<u64>,
 }
 
@@ -262,31 +309,37 @@ fn churn(allocator: &mut dyn Allocator, trace: &[TraceRequest], pages: u32, roun
             full = true;
             let Some(Reverse((at, event, other))) = events.pop() else { break };
             now_us = at;
-            allocator.prepare(other, &trace[other % trace.len()]);
+            let request = &trace[other % trace.len()];
+            allocator.prepare(other, request);
             let started = time();
-            match event {
+            let took = match event {
                 Event::Prefilled => {
                     allocator.prefilled(other);
-                    found.publish_ns.push(since(started));
+                    since(started)
                 }
                 Event::Finished => {
                     allocator.give_back(other);
-                    found.give_back_ns.push(since(started));
+                    since(started)
                 }
-            }
+            };
+            found.note(request, took, |times| match event {
+                Event::Prefilled => &mut times.publish,
+                Event::Finished => &mut times.give_back,
+            });
         }
         allocator.prepare(name, request);
         let started = time();
-        let (new, shared) = allocator.reserve(name, request);
+        let reserved = allocator.reserve(name, request);
         let took = since(started);
         let prefilled = now_us + request.input_tokens * 1_000_000 / REPLAY_PREFILL_TPS;
         let decode_us = u64::try_from(REPLAY_DECODE.as_micros()).unwrap_or(u64::MAX);
         events.push(Reverse((prefilled, Event::Prefilled, name)));
         events.push(Reverse((prefilled + request.output_tokens * decode_us, Event::Finished, name)));
         if full {
-            found.new_runs.push(new);
-            found.shared_runs.push(shared);
-            found.reserve_ns.push(took);
+            found.new_runs.push(reserved.new_runs);
+            found.shared_runs.push(reserved.shared_runs);
+            found.shared_pages += reserved.shared_pages;
+            found.note(request, took, |times| &mut times.reserve);
             found.used.push(allocator.used());
         }
     }
@@ -304,6 +357,13 @@ fn since(started: Instant) -> u64 {
 }
 
 impl Found {
+    fn note(&mut self, request: &TraceRequest, took: u64, of: impl Fn(&mut Times) -> &mut Vec<u64>) {
+        of(&mut self.times).push(took);
+        if pages_of(request) >= LONG_PAGES {
+            of(&mut self.times_of_long).push(took);
+        }
+    }
+
     #[allow(clippy::cast_precision_loss)] // counts of pages, far below 2^52
     fn report(self, allocator: &str, pages: u32) -> Value {
         let in_one = self.new_runs.iter().filter(|runs| **runs <= 1).count();
@@ -316,9 +376,9 @@ impl Found {
             "utilisation": (used * 1_000.0).round() / 1_000.0,
             "new_extents_per_request": rounded(PerRequest::of(self.new_runs)),
             "shared_extents_per_request": rounded(PerRequest::of(self.shared_runs)),
-            "reserve_ns": tail(self.reserve_ns),
-            "publish_ns": tail(self.publish_ns),
-            "give_back_ns": tail(self.give_back_ns),
+            "shared_pages": self.shared_pages,
+            "all": self.times.report(),
+            "of_1500_pages_or_more": self.times_of_long.report(),
         })
     }
 }
@@ -330,7 +390,7 @@ fn rounded(found: PerRequest) -> Value {
 fn tail(mut values: Vec<u64>) -> Value {
     values.sort_unstable();
     let at = |per_mille: usize| values.get((values.len() * per_mille / 1_000).min(values.len().saturating_sub(1)));
-    json!({"p50": at(500), "p99": at(990), "p999": at(999), "max": at(1_000)})
+    json!({"operations": values.len(), "p50": at(500), "p99": at(990), "p999": at(999), "max": at(1_000)})
 }
 
 /// Keeps on admitting over a churned pool, and nothing leaves, until the first request is told that the node is busy.
@@ -387,6 +447,7 @@ fn main() {
             rows.push(churn(allocator.as_mut(), &trace, pages, rounds).report(name, pages));
         };
         row("ours, with prefixes", Box::new(Ours::new(pages, true)));
+        row("ours, with prefixes, changes noted for a journal", Box::new(Ours::journalled(pages)));
         row("ours, no prefixes", Box::new(Ours::new(pages, false)));
         row("first fit by address", Box::new(FirstFit::new(pages)));
         row("a page at a time", Box::new(PageList::new(pages)));

@@ -4,6 +4,7 @@
 //!  conservation      free + reserved + committed + evictable + scrubbing + quarantined = total, per pool
 //!  owners            a page belongs to one lease, or is shared, or free, or being zeroed: never two of these
 //!  holders           a shared page has as many holders as leases that hold it; none means it is warm or cold
+//!  chains            a run of sealed pages is found by its first page's hash, or follows the page before it
 //!  coalesced         no two free runs of one kind touch
 //!  books             what the books carry is what the leases have
 //!  floors            what is set aside is the unused part of all floors
@@ -54,6 +55,8 @@ pub(crate) fn audit(ledger: &Ledger) -> Result<(), Violation> {
     let sealed: BTreeMap<u32, u32> = ledger.pages().sealed_pages().collect();
     owners(ledger, &sealed)?;
     holders(ledger, &sealed)?;
+    let chains = ledger.pages().broken_index_rule();
+    holds("chains", chains.is_none(), || chains.unwrap_or_default())?;
     coalesced(ledger)?;
     books(ledger)?;
     floors(ledger)

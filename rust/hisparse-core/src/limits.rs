@@ -119,8 +119,8 @@ pub const MAX_PREFIX_HASHES: u64 = 1 << 16;
 /// Part of a pool, as a divisor, that is kept takeable by chilling the oldest cached pages.
 pub const STOCK_SHARE: u64 = 8;
 
-/// Cached pages chilled in one call in search of a run: bounds the time of an admission (some 50 ns each).
-pub const MAX_CHILLED_FOR_A_RUN: u64 = 512;
+/// Cached pages chilled in one call in search of a run: bounds the part of the cache that an admission makes takeable.
+pub const MAX_CHILLED_FOR_A_RUN: u32 = 512;
 
 /// Most requests in one batch.
 pub const MAX_BATCH_REQUESTS: u64 = 256;

@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use super::bytes::{Take, Unreadable, put_extents, put_number, put_text};
+use super::image::KeptSeal;
 use crate::ledger::{Holder, LeaseId, LeaseState, NodeCapacity, SessionId, TenantSalt, WindowCapacity};
+use crate::limits::PAGE_HASH_BYTES;
 use crate::pages::{Extent, Extents, Isolation, PageHash};
 use crate::units::{Pages, Rows, Tokens};
 
@@ -46,6 +48,30 @@ pub struct KeptLease {
     pub own: Extents,
 }
 
+/// Sealed pages with consecutive numbers that are neighbours in one chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashedRun {
+    /// Number of the first.
+    pub first_page: u32,
+    /// Its place in the chain.
+    pub place: u32,
+    /// Whether the page before it is the one before it in the chain.
+    pub follows: bool,
+    /// Of each page.
+    pub hashes: Vec<PageHash>,
+}
+
+impl HashedRun {
+    /// What is known of each page; nobody holds it so far.
+    pub(super) fn pages(&self, tenant: u16) -> impl Iterator<Item = (u32, KeptSeal)> + '_ {
+        (0..).zip(&self.hashes).map(move |(at, hash)| {
+            let follows = at > 0 || self.follows;
+            let seal = KeptSeal { tenant, hash: *hash, place: self.place + at, follows, holders: 0, turn: 0 };
+            (self.first_page + at, seal)
+        })
+    }
+}
+
 /// One change, or one part of a whole state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -74,15 +100,13 @@ pub enum Entry {
         /// By whom.
         kind: u16,
     },
-    /// A page is sealed, by nobody's lease so far; of those that nobody holds the oldest comes first. In a whole state
-    /// only.
+    /// Pages are sealed, by nobody's lease so far; of those that nobody holds the oldest come first, and of a run the last
+    /// page is the oldest. In a whole state only.
     Cached {
         /// Whose prefix it is.
         tenant: u16,
-        /// Which page.
-        page: u32,
-        /// Under which hash.
-        hash: PageHash,
+        /// Which pages, under which hashes.
+        run: HashedRun,
     },
     /// A lease was granted.
     Granted(Box<KeptLease>),
@@ -110,8 +134,8 @@ pub enum Entry {
     Sealed {
         /// Which lease.
         id: LeaseId,
-        /// Each page with its hash.
-        pages: Vec<(u32, PageHash)>,
+        /// Which pages, under which hashes.
+        runs: Vec<HashedRun>,
     },
     /// So many pages of a lease are durable.
     Durable {
@@ -148,11 +172,10 @@ impl Entry {
                 put_run(out, 3, *run);
                 put_number(out, (*kind).into());
             }
-            Self::Cached { tenant, page, hash } => {
-                out.push(4);
+            Self::Cached { tenant, run } => {
+                out.push(14);
                 put_number(out, (*tenant).into());
-                put_number(out, (*page).into());
-                out.extend_from_slice(hash);
+                put_hashed(out, run);
             }
             Self::Granted(lease) => put_lease(out, lease),
             Self::Extended { id, tokens, added } => {
@@ -164,12 +187,11 @@ impl Entry {
                 put_id(out, 7, *id);
                 put_standing(out, *state, *holder, *ttl);
             }
-            Self::Sealed { id, pages } => {
-                put_id(out, 8, *id);
-                put_number(out, pages.len() as u64);
-                for (page, hash) in pages {
-                    put_number(out, (*page).into());
-                    out.extend_from_slice(hash);
+            Self::Sealed { id, runs } => {
+                put_id(out, 15, *id);
+                put_number(out, runs.len() as u64);
+                for run in runs {
+                    put_hashed(out, run);
                 }
             }
             Self::Durable { id, pages } => {
@@ -199,7 +221,6 @@ impl Entry {
                 Self::Tenant { index, name, salt: take_words(&mut take)? }
             }
             3 => Self::Left { run: take_run(&mut take)?, kind: take.small()? },
-            4 => Self::Cached { tenant: take.small()?, page: take.small()?, hash: take.array()? },
             5 => Self::Granted(Box::new(take_lease(&mut take)?)),
             6 => {
                 let id = take_id(&mut take)?;
@@ -210,19 +231,17 @@ impl Entry {
                 let (state, holder, ttl) = take_standing(&mut take)?;
                 Self::Stands { id, state, holder, ttl }
             }
-            8 => {
-                let id = take_id(&mut take)?;
-                let count: u32 = take.small()?;
-                // Nothing is set aside for a count that the bytes do not bear out.
-                let pages =
-                    (0..count).map(|_| Ok((take.small()?, take.array()?))).collect::<Result<_, Unreadable>>()?;
-                Self::Sealed { id, pages }
-            }
             9 => Self::Durable { id: take_id(&mut take)?, pages: take.small()? },
             10 => Self::Ended { id: take_id(&mut take)? },
             11 => Self::Scrubbing(take_run(&mut take)?),
             12 => Self::Scrubbed(take_run(&mut take)?),
             13 => return Ok(Self::Note(take.0.to_vec())),
+            14 => Self::Cached { tenant: take.small()?, run: take_hashed(&mut take)? },
+            15 => {
+                let (id, count) = (take_id(&mut take)?, take.small::<u32>()?);
+                // Nothing is set aside for a count that the bytes do not bear out.
+                Self::Sealed { id, runs: (0..count).map(|_| take_hashed(&mut take)).collect::<Result<_, _>>()? }
+            }
             _ => return Err(Unreadable("its kind is not known; a later version may have written it")),
         };
         take.end()?;
@@ -242,6 +261,25 @@ fn take_run(take: &mut Take<'_>) -> Result<Extent, Unreadable> {
         return Err(Unreadable("a run of pages is empty or without an end"));
     }
     Ok(Extent::new(start, pages))
+}
+
+fn put_hashed(out: &mut Vec<u8>, run: &HashedRun) {
+    put_number(out, run.first_page.into());
+    put_number(out, u64::from(run.place) << 1 | u64::from(run.follows));
+    put_number(out, run.hashes.len() as u64);
+    out.extend_from_slice(run.hashes.as_flattened());
+}
+
+fn take_hashed(take: &mut Take<'_>) -> Result<HashedRun, Unreadable> {
+    let (first_page, place, pages) = (take.small::<u32>()?, take.number()?, take.small::<u32>()?);
+    let follows = place & 1 == 1;
+    let place = u32::try_from(place >> 1).ok().filter(|place| place.checked_add(pages).is_some());
+    let (Some(place), Some(_)) = (place, first_page.checked_add(pages).filter(|_| pages > 0)) else {
+        return Err(Unreadable("a run of pages is empty or without an end"));
+    };
+    let bytes = (pages as usize).checked_mul(PAGE_HASH_BYTES).ok_or(Unreadable("it ends too early"))?;
+    let hashes = take.slice(bytes)?.as_chunks().0.to_vec();
+    Ok(HashedRun { first_page, place, follows, hashes })
 }
 
 fn put_id(out: &mut Vec<u8>, kind: u8, id: LeaseId) {

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{Entry, KeptLease, NodeKey};
+use super::entry::{Entry, HashedRun, KeptLease, NodeKey};
 use super::seals::Seals;
 use crate::ledger::{LeaseId, LeaseState, NodeCapacity, TenantSalt};
 use crate::limits::MAX_TENANTS;
@@ -38,6 +38,10 @@ pub(crate) struct KeptTenant {
 pub(crate) struct KeptSeal {
     pub(crate) tenant: u16,
     pub(crate) hash: PageHash,
+    /// Place in its chain.
+    pub(crate) place: u32,
+    /// Whether the page before it is the one before it in its chain.
+    pub(crate) follows: bool,
     pub(crate) holders: u32,
     /// When its last holder let it go, in order; 0 while one holds it.
     pub(crate) turn: u64,
@@ -109,10 +113,13 @@ impl Image {
                 }
                 self.marked(*run, *kind)
             }
-            Entry::Cached { tenant, page, hash } => {
-                self.turn += 1;
-                let turn = self.turn;
-                self.seal(*page, KeptSeal { tenant: *tenant, hash: *hash, holders: 0, turn })
+            Entry::Cached { tenant, run } => {
+                let last = self.turn + run.hashes.len() as u64;
+                let turns = (self.turn + 1..=last).rev();
+                self.turn = last;
+                run.pages(*tenant)
+                    .zip(turns)
+                    .try_for_each(|((page, seal), turn)| self.seal(page, KeptSeal { turn, ..seal }))
             }
             Entry::Granted(lease) => self.granted(lease),
             Entry::Extended { id, tokens, added } => {
@@ -130,14 +137,12 @@ impl Image {
                 (lease.state, lease.holder, lease.ttl) = (*state, *holder, *ttl);
                 Ok(())
             }
-            Entry::Sealed { id, pages } => {
+            Entry::Sealed { id, runs } => {
                 let lease = self.lease(*id)?;
                 lease.published = true;
                 let tenant = lease.tenant;
-                let mut pages = pages.iter();
-                pages.try_for_each(|(page, hash)| {
-                    self.seal(*page, KeptSeal { tenant, hash: *hash, holders: 1, turn: 0 })
-                })
+                let mut pages = runs.iter().flat_map(|run| run.pages(tenant));
+                pages.try_for_each(|(page, seal)| self.seal(page, KeptSeal { holders: 1, ..seal }))
             }
             Entry::Durable { id, pages } => {
                 self.lease(*id)?.durable = *pages;
@@ -171,11 +176,12 @@ impl Image {
         let left =
             runs(&self.kinds).filter(|(_, kind)| **kind != 0).map(|(run, kind)| Entry::Left { run, kind: *kind });
         let scrubbing = runs(&self.scrubbing).filter(|(_, zeroed)| **zeroed).map(|(run, _)| Entry::Scrubbing(run));
-        let mut seals: Vec<(u64, u32, &KeptSeal)> =
-            self.seals.iter().map(|(page, seal)| (seal.turn, page, seal)).collect();
-        seals.sort_unstable_by_key(|(turn, page, _)| (*turn, *page));
-        let cached = seals.into_iter();
-        let cached = cached.map(|(_, page, seal)| Entry::Cached { tenant: seal.tenant, page, hash: seal.hash });
+        let cached = self.seals.runs_by_age().into_iter().map(|(pages, seal)| {
+            let hashes = (pages.start..pages.end()).filter_map(|page| self.seals.get(page)).map(|seal| seal.hash);
+            let (first_page, follows) = (pages.start, self.seals.follows(pages.start));
+            let run = HashedRun { first_page, place: seal.place, follows, hashes: hashes.collect() };
+            Entry::Cached { tenant: seal.tenant, run }
+        });
         let leases = self.leases.values().map(|lease| Entry::Granted(Box::new(lease.clone())));
         std::iter::once(node).chain(tenants).chain(left).chain(scrubbing).chain(cached).chain(leases)
     }
@@ -267,7 +273,12 @@ impl Image {
     fn forget(&mut self, page: u32) -> Result<(), Inconsistent> {
         match self.seals.get_mut(page) {
             Some(seal) if seal.holders > 0 => return broken(format!("page {page} is taken from its holders")),
-            Some(_) => self.seals.remove(page),
+            Some(_) => {
+                self.seals.remove(page);
+                if let Some(behind) = self.seals.get_mut(page + 1) {
+                    behind.follows = false;
+                }
+            }
             None => {}
         }
         Ok(())

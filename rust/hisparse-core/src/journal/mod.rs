@@ -16,7 +16,7 @@ mod image;
 mod seals;
 
 pub use bytes::Unreadable;
-pub use entry::{Entry, KeptLease, NodeKey};
+pub use entry::{Entry, HashedRun, KeptLease, NodeKey};
 pub use frame::{Damage, Frames, Tail, frame};
 pub use image::{Image, Inconsistent};
 pub(crate) use image::{KeptSeal, KeptTenant};

@@ -1,6 +1,9 @@
 //! Sealed pages by number: a list without holes, and where each page stands in it.
 
+use std::cmp::Reverse;
+
 use super::image::KeptSeal;
+use crate::pages::Extent;
 
 /// At most one seal per page.
 #[derive(Clone, Debug)]
@@ -21,6 +24,36 @@ impl Seals {
 
     pub(crate) fn contains(&self, page: u32) -> bool {
         self.at(page).is_some()
+    }
+
+    pub(crate) fn get(&self, page: u32) -> Option<&KeptSeal> {
+        Some(&self.list[self.at(page)?].1)
+    }
+
+    /// Whether this page and the one before it are neighbours in one chain.
+    pub(crate) fn follows(&self, page: u32) -> bool {
+        let Some(seal) = self.get(page).filter(|seal| seal.follows) else { return false };
+        let before = page.checked_sub(1).and_then(|page| self.get(page));
+        before.is_some_and(|before| before.tenant == seal.tenant && before.place.checked_add(1) == Some(seal.place))
+    }
+
+    /// Neighbours of a chain that are in the same hands, each with what is said of its first page: those that somebody holds,
+    /// then the others in the order in which they were let go.
+    pub(crate) fn runs_by_age(&self) -> Vec<(Extent, &KeptSeal)> {
+        let mut seals: Vec<(u32, &KeptSeal)> = self.iter().collect();
+        seals.sort_unstable_by_key(|(page, seal)| (seal.turn, Reverse(*page)));
+        let mut runs: Vec<(Extent, &KeptSeal)> = Vec::new();
+        for (page, seal) in seals {
+            match runs.last_mut() {
+                Some((run, behind))
+                    if page + 1 == run.start && self.follows(run.start) && behind.holders == seal.holders =>
+                {
+                    (*run, *behind) = (Extent::new(page, run.pages + 1), seal);
+                }
+                _ => runs.push((Extent::new(page, 1), seal)),
+            }
+        }
+        runs
     }
 
     pub(super) fn get_mut(&mut self, page: u32) -> Option<&mut KeptSeal> {

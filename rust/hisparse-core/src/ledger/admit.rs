@@ -290,6 +290,7 @@ impl Ledger {
             own,
             published: false,
             durable,
+            tip: (0, None),
         });
         Ok(self.view(self.record(slot)))
     }

@@ -73,9 +73,9 @@ impl Books {
         }
     }
 
-    /// A committed lease's own page became a shared one.
-    pub(super) fn shared_one(&mut self) {
-        self.committed[Pool::HostPages] -= 1;
+    /// So many of a committed lease's own pages became shared ones.
+    pub(super) fn shared(&mut self, pages: u64) {
+        self.committed[Pool::HostPages] -= pages;
     }
 
     /// What leases have of a pool for themselves, in every state.

@@ -13,7 +13,7 @@ use crate::env::Moment;
 use crate::error::{Problem, Problems};
 use crate::journal::Entry;
 use crate::limits::MAX_CONTEXT_TOKENS;
-use crate::pages::{Extent, Hits, PageHash};
+use crate::pages::{Extent, Extents, Hits, PageHash};
 use crate::units::Tokens;
 
 /// Who commits a lease.
@@ -192,19 +192,17 @@ impl Ledger {
             return Err(Refusal::Malformed(Problems::one(Problem::new("hashes", value, rule, "publish fewer"))));
         }
         let (owner, shared) = (record.tenant, record.shared.pages());
-        let skipped = shared.saturating_sub(first) as usize;
-        let from = first.saturating_sub(shared) as usize;
-        let pages: Vec<u32> = record.own.page_numbers().skip(from).take(hashes.len().saturating_sub(skipped)).collect();
-        let mut fresh = Vec::with_capacity(pages.len());
-        for (page, hash) in pages.into_iter().zip(hashes.iter().skip(skipped)) {
-            if self.pages.publish(owner, page, hash) {
-                fresh.push((page, *hash));
-                self.books.shared_one();
-            }
-        }
-        // At most the pages of the lease, which are `u32`.
-        let sealed = u32::try_from(fresh.len()).unwrap_or(u32::MAX);
+        // Pages that it shares are in the index: what is said of them is passed over.
+        let (place, hashes_left) =
+            (first.max(shared), &hashes[hashes.len().min(shared.saturating_sub(first) as usize)..]);
+        let after = record.place_before(place);
+        let count = u32::try_from(hashes_left.len()).unwrap_or(u32::MAX);
+        let own = record.own.part(place - shared, count).collect::<Extents>();
+        let (fresh, tip) = self.pages.publish(owner, own.iter(), (place, after), hashes_left);
+        let sealed = fresh.pages();
+        self.books.shared(sealed.into());
         let record = self.record_mut(slot);
+        record.tip = tip;
         let before = record.durable;
         if first <= record.durable {
             let end = u64::from(first) + hashes.len() as u64;
@@ -212,8 +210,9 @@ impl Ledger {
             record.durable = record.durable.max(u32::try_from(end).unwrap_or(u32::MAX));
         }
         let durable = record.durable;
-        if !fresh.is_empty() {
-            self.log.note(|| Entry::Sealed { id, pages: fresh });
+        if sealed > 0 {
+            let Self { log, pages, .. } = self;
+            log.note(|| Entry::Sealed { id, runs: pages.hashed(&fresh) });
         }
         if durable > before {
             self.log.note(|| Entry::Durable { id, pages: durable });

@@ -146,6 +146,7 @@ impl Record {
             own: kept.own.clone(),
             published: kept.published,
             durable: kept.durable,
+            tip: (0, None),
         }
     }
 }

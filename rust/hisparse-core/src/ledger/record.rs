@@ -37,9 +37,23 @@ pub(crate) struct Record {
     pub(super) published: bool,
     /// Pages from the first on that are durable in host memory.
     pub(super) durable: u32,
+    /// How far its chain was published last, and the page that stands for its last place: another lease's where that one
+    /// was first.
+    pub(super) tip: (u32, Option<u32>),
 }
 
 impl Record {
+    /// The page that was last known to stand for the place before this one of its chain.
+    pub(super) fn place_before(&self, place: u32) -> Option<u32> {
+        match self.tip {
+            (tip, Some(page)) if tip == place => Some(page),
+            _ => {
+                let (before, shared) = (place.checked_sub(1)?, self.shared.pages());
+                before.checked_sub(shared).map_or_else(|| self.shared.page_at(before), |own| self.own.page_at(own))
+            }
+        }
+    }
+
     pub(super) fn view(&self, epoch: Epoch, tenant: &Arc<str>) -> Lease {
         let mut extents = self.shared.clone();
         extents.append(&self.own);

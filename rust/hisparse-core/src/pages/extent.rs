@@ -71,6 +71,23 @@ impl Extents {
         self.iter().flat_map(|extent| extent.start..extent.end())
     }
 
+    /// The runs of `count` pages from the page at `place` on, as far as there are so many.
+    pub(crate) fn part(&self, place: u32, count: u32) -> impl Iterator<Item = Extent> + '_ {
+        let (mut skip, mut left) = (place, count);
+        self.iter().filter_map(move |extent| {
+            let skipped = skip.min(extent.pages);
+            skip -= skipped;
+            let taken = left.min(extent.pages - skipped);
+            left -= taken;
+            (taken > 0).then(|| Extent::new(extent.start + skipped, taken))
+        })
+    }
+
+    /// The page at this place.
+    pub(crate) fn page_at(&self, place: u32) -> Option<u32> {
+        self.part(place, 1).next().map(|extent| extent.start)
+    }
+
     /// How many runs there are.
     pub fn len(&self) -> usize {
         usize::from(self.first.pages > 0) + self.rest.len()
@@ -120,6 +137,17 @@ mod tests {
         assert_eq!(extents.iter().collect::<Vec<_>>(), [Extent::new(8, 4), Extent::new(14, 2)]);
         assert_eq!((extents.len(), extents.pages()), (2, 6));
         assert_eq!(extents.page_numbers().collect::<Vec<_>>(), [8, 9, 10, 11, 14, 15]);
+    }
+
+    #[test]
+    fn a_part_begins_and_ends_within_runs() {
+        let extents: Extents = [Extent::new(8, 4), Extent::new(20, 3), Extent::new(30, 2)].into_iter().collect();
+        let part = |place, count| extents.part(place, count).collect::<Vec<_>>();
+        assert_eq!(part(2, 4), [Extent::new(10, 2), Extent::new(20, 2)]);
+        assert_eq!(part(4, 3), [Extent::new(20, 3)]);
+        assert_eq!(part(8, 9), [Extent::new(31, 1)]);
+        assert_eq!((part(9, 1), part(3, 0)), (vec![], vec![]));
+        assert_eq!((extents.page_at(6), extents.page_at(9)), (Some(22), None));
     }
 
     #[test]

@@ -145,11 +145,6 @@ impl FreeSpace {
         pages - left
     }
 
-    /// Takes one page out of the free run that it lies in.
-    pub(super) fn claim(&mut self, page: u32) {
-        self.carve(Extent::new(page, 1));
-    }
-
     /// Takes these pages out of the free run that they lie in.
     pub(super) fn carve(&mut self, pages: Extent) {
         let found = self.run_at_or_before(pages.start);
@@ -169,6 +164,11 @@ impl FreeSpace {
         let start = self.starts.at_or_before(page)?;
         let PageEntry { run, kind, .. } = self.links[start as usize];
         Some((Extent::new(start, run), kind))
+    }
+
+    /// Length of the free run of this kind that starts at `page`.
+    pub(super) fn run_from(&self, page: u32, kind: Kind) -> u32 {
+        self.links.get(page as usize).filter(|entry| entry.kind == kind).map_or(0, |entry| entry.run)
     }
 
     /// Whether a run that `kind` may be handed holds `pages` pages.

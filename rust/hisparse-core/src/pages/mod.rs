@@ -2,16 +2,21 @@
 //!
 //! ```text
 //!  ledger ──► PagePool ──► FreeSpace (extents, boundary tags) ──► Bins (best fit by length)
-//!                 └──────► PrefixIndex (hash → page, holders, LRU)
+//!                 └──────► PrefixIndex (hash → page) ──► Runs (holders, LRU)
 //! ```
 
 mod bins;
 mod extent;
 mod free_space;
+#[cfg(test)]
+mod page_by_page;
 mod pool;
 mod prefix;
 #[cfg(test)]
+mod prefix_compared;
+#[cfg(test)]
 mod reference;
+mod runs;
 pub(crate) mod seeded;
 mod starts;
 

@@ -20,9 +20,9 @@ use serde::Serialize;
 
 use super::extent::{Extent, Extents};
 use super::free_space::{CLEAN, FreeSpace, Kind};
-use super::prefix::{PageHash, PrefixIndex, TenantIndex};
+use super::prefix::{PageHash, PrefixIndex, TenantIndex, Walk};
 use crate::env::Entropy;
-use crate::journal::{Image, Seals};
+use crate::journal::{HashedRun, Image, Seals};
 use crate::limits::{MAX_CHILLED_FOR_A_RUN, SCRUB_AHEAD_LOOK_PAGES, STOCK_SHARE};
 
 /// Whether pages are zeroed before another tenant gets them.
@@ -34,6 +34,16 @@ pub enum Isolation {
     Scrub,
     /// Pages go from tenant to tenant as they are: bookkeeping for engines that own their memory.
     Shared,
+}
+
+impl Isolation {
+    /// What pages are in a tenant's eyes once it has used them.
+    const fn kind_of(self, tenant: TenantIndex) -> Kind {
+        match self {
+            Self::Scrub => tenant + 1,
+            Self::Shared => CLEAN,
+        }
+    }
 }
 
 /// How many pages are in each state. They add up to the pool.
@@ -137,9 +147,9 @@ impl PagePool {
     /// Pages in each state.
     pub const fn counts(&self) -> PageCounts {
         PageCounts {
-            free: self.free.pages() - self.prefix.cold(),
+            free: self.free.pages() - self.prefix.runs().cold(),
             private: self.private,
-            held: self.prefix.held(),
+            held: self.prefix.runs().held(),
             evictable: self.prefix.evictable(),
             scrubbing: self.scrubbing,
         }
@@ -150,17 +160,17 @@ impl PagePool {
     pub(crate) fn obtainable(&self, tenant: Option<TenantIndex>) -> u64 {
         match (tenant, self.isolation) {
             (None, Isolation::Scrub) => self.free.usable_by(CLEAN),
-            (None, Isolation::Shared) => self.free.usable_by(CLEAN) + self.prefix.warm_of(CLEAN),
+            (None, Isolation::Shared) => self.free.usable_by(CLEAN) + self.prefix.runs().warm_of(CLEAN),
             (Some(tenant), _) => {
                 let kind = self.kind_of(tenant);
-                self.free.usable_by(kind) + self.prefix.warm_of(kind)
+                self.free.usable_by(kind) + self.prefix.runs().warm_of(kind)
             }
         }
     }
 
     /// Pages that would be this tenant's if every other tenant's unheld page were scrubbed for it.
     pub(crate) fn obtainable_after_scrub(&self) -> u64 {
-        self.free.pages() + self.prefix.evictable() - self.prefix.cold() + self.scrubbing
+        self.free.pages() + self.prefix.runs().warm() + self.scrubbing
     }
 
     /// Length of the longest free run, over all tenants' pages.
@@ -183,7 +193,7 @@ impl PagePool {
         match self.isolation {
             Isolation::Scrub => {
                 let kind = self.kind_of(tenant);
-                self.free.pages_of(kind) + self.prefix.warm_of(kind)
+                self.free.pages_of(kind) + self.prefix.runs().warm_of(kind)
             }
             // Kinds do not tell tenants apart here: any cached page may be this tenant's.
             Isolation::Shared => self.prefix.evictable(),
@@ -193,10 +203,10 @@ impl PagePool {
     /// How much of this chain of hashes is there, from its first page on.
     pub(crate) fn probe(&self, tenant: TenantIndex, hashes: &[PageHash]) -> Hits {
         let mut hits = Hits::default();
-        for hash in hashes {
-            let Some((_, held)) = self.prefix.find(tenant, hash) else { break };
-            hits.pages += 1;
-            hits.evictable += u32::from(!held);
+        let mut walk = Walk::whole(tenant, hashes);
+        while let Some((found, held)) = self.prefix.next(&mut walk, u32::MAX) {
+            hits.pages += found.pages;
+            hits.evictable += if held { 0 } else { found.pages };
         }
         hits
     }
@@ -204,12 +214,14 @@ impl PagePool {
     /// Holds the first `pages` pages of a chain that [`PagePool::probe`] has just found.
     pub(crate) fn pin(&mut self, tenant: TenantIndex, hashes: &[PageHash], pages: u32) -> Extents {
         let mut pinned = Extents::new();
-        for hash in hashes.iter().take(pages as usize) {
-            let Some((page, cold)) = self.prefix.hold(tenant, hash) else { break };
-            if cold {
-                self.free.claim(page);
+        let mut left = pages;
+        let mut walk = Walk::whole(tenant, hashes);
+        while let Some((found, _)) = self.prefix.next(&mut walk, left) {
+            if self.prefix.hold(found) {
+                self.free.carve(found);
             }
-            pinned.push(Extent::new(page, 1));
+            pinned.push(found);
+            left -= found.pages;
         }
         pinned
     }
@@ -244,13 +256,17 @@ impl PagePool {
         if pages == 0 || self.free.has_run(pages, kind) {
             return;
         }
-        let wanted = u64::from(pages);
         let mut work_left = MAX_CHILLED_FOR_A_RUN;
         let mut run = 0;
-        while self.free.usable_by(kind) < wanted || run < pages && work_left > 0 {
-            let Some(page) = self.prefix.chill_oldest(kind) else { break };
-            run = self.free.free(Extent::new(page, 1), kind);
-            work_left = work_left.saturating_sub(1);
+        loop {
+            let lacking = u64::from(pages).saturating_sub(self.free.usable_by(kind));
+            // What is chilled next joins what is free behind it.
+            let behind = self.prefix.runs().oldest_end(kind).map_or(0, |end| self.free.run_from(end, kind));
+            let for_a_run = if run < pages { work_left.min(pages.saturating_sub(behind).max(1)) } else { 0 };
+            let most = for_a_run.max(u32::try_from(lacking).unwrap_or(u32::MAX));
+            let Some(chilled) = self.prefix.chill_oldest(kind, most) else { break };
+            run = self.free.free(chilled, kind);
+            work_left = work_left.saturating_sub(chilled.pages);
         }
     }
 
@@ -258,31 +274,48 @@ impl PagePool {
     /// oldest cached pages while the stock is low, a bounded number for each page that has changed hands.
     fn restock(&mut self, changed_hands: u32, kind: Kind) {
         let stock = u64::from(self.total) / STOCK_SHARE;
-        for _ in 0..changed_hands.saturating_mul(2) {
-            if self.free.usable_by(kind) >= stock {
-                break;
-            }
-            let Some(page) = self.prefix.chill_oldest(kind) else { break };
-            self.free.free(Extent::new(page, 1), kind);
+        let mut left = changed_hands.saturating_mul(2);
+        loop {
+            let lacking = stock.saturating_sub(self.free.usable_by(kind));
+            let most = left.min(u32::try_from(lacking).unwrap_or(u32::MAX));
+            let Some(chilled) = self.prefix.chill_oldest(kind, most) else { break };
+            self.free.free(chilled, kind);
+            left -= chilled.pages;
         }
     }
 
     /// Pages that leave the free space lose what was cached in them.
     fn forget_cached(&mut self, taken: &Extents) {
-        for page in taken.page_numbers() {
-            if self.prefix.cold() == 0 {
-                break;
-            }
-            self.prefix.forget(page);
+        for run in taken.iter() {
+            self.prefix.forget(run);
         }
     }
 
-    /// Seals one of a lease's private pages under its hash. `false` when that prefix is in the index already, or the
-    /// page is: it stays what it was then.
-    pub(crate) fn publish(&mut self, tenant: TenantIndex, page: u32, hash: &PageHash) -> bool {
-        let sealed = self.prefix.seal(page, tenant, self.kind_of(tenant), hash);
-        self.private -= u64::from(sealed);
-        sealed
+    /// Seals a lease's private pages, `own`, under the hashes of its chain from `place` on: `after` is where the place before
+    /// was found last. Returns which; a place that is in the index already stays where it is, and a page that is sealed stays
+    /// what it is. Returns too where the chain's last place is.
+    pub(crate) fn publish(
+        &mut self,
+        tenant: TenantIndex,
+        own: impl IntoIterator<Item = Extent>,
+        (place, after): (u32, Option<u32>),
+        hashes: &[PageHash],
+    ) -> (Extents, (u32, Option<u32>)) {
+        let mut walk = Walk::new(tenant, place, after, hashes);
+        let sealed = self.prefix.seal(own, self.kind_of(tenant), &mut walk);
+        self.private -= u64::from(sealed.pages());
+        (sealed, walk.end())
+    }
+
+    /// Sealed pages as a journal is told of them.
+    pub(crate) fn hashed(&self, sealed: &Extents) -> Vec<HashedRun> {
+        let runs = self.prefix.hashed(sealed).map(|(pages, place, follows, hashes)| HashedRun {
+            first_page: pages.start,
+            place,
+            follows,
+            hashes: hashes.to_vec(),
+        });
+        runs.collect()
     }
 
     /// Whether this page is sealed.
@@ -318,34 +351,33 @@ impl PagePool {
         let kind = self.kind_of(tenant);
         for run in own.iter().rev() {
             if published {
-                self.give_back_mixed(run, kind);
+                self.let_go_sealed(run, |pool, private| pool.free_private(private, kind));
             } else {
-                self.free.free(run, kind);
-                self.private -= u64::from(run.pages);
+                self.free_private(run, kind);
             }
         }
-        for page in shared.page_numbers().rev() {
-            self.prefix.let_go(page);
+        for run in shared.iter().rev() {
+            self.let_go_sealed(run, |_, unsealed| debug_assert!(unsealed.pages == 0, "{unsealed:?} was shared"));
         }
         if published || !shared.is_empty() {
             self.restock(shared.pages() + own.pages(), kind);
         }
     }
 
-    fn give_back_mixed(&mut self, run: Extent, kind: Kind) {
-        let mut end = run.end();
-        while end > run.start {
-            let mut start = end;
-            while start > run.start && !self.prefix.is_sealed(start - 1) {
-                start -= 1;
+    fn free_private(&mut self, pages: Extent, kind: Kind) {
+        self.free.free(pages, kind);
+        self.private -= u64::from(pages.pages);
+    }
+
+    /// Lets go of the sealed pages among these, the deepest first; `unsealed` gets those between them.
+    fn let_go_sealed(&mut self, mut pages: Extent, unsealed: impl Fn(&mut Self, Extent)) {
+        while pages.pages > 0 {
+            let sealed = self.prefix.runs().last_within(pages).unwrap_or(Extent::new(pages.start, 0));
+            unsealed(self, Extent::new(sealed.end(), pages.end() - sealed.end()));
+            if sealed.pages > 0 {
+                self.prefix.let_go(sealed);
             }
-            self.free.free(Extent::new(start, end - start), kind);
-            self.private -= u64::from(end - start);
-            if start > run.start {
-                start -= 1;
-                self.prefix.let_go(start);
-            }
-            end = start;
+            pages.pages = sealed.start - pages.start;
         }
     }
 
@@ -359,14 +391,13 @@ impl PagePool {
         let mut left = u32::try_from(pages).unwrap_or(u32::MAX).min(self.total);
         let wanted = left;
         while left > 0 {
-            let run = match self.free.take_foreign(left, kind) {
-                Some(run) => run,
-                None => match self.prefix.oldest_foreign(kind).and_then(|other| self.prefix.chill_oldest(other)) {
-                    Some(page) => Extent::new(page, 1),
-                    None => break,
-                },
+            let free = self.free.take_foreign(left, kind);
+            let cached = |prefix: &mut PrefixIndex| {
+                let oldest = prefix.runs().oldest_foreign(kind)?;
+                prefix.chill_oldest(oldest, left)
             };
-            self.forget_cached(&Extents::from_iter([run]));
+            let Some(run) = free.or_else(|| cached(&mut self.prefix)) else { break };
+            self.prefix.forget(run);
             left -= run.pages;
             runs.push(run);
             match self.scrub_queue.back_mut() {
@@ -382,7 +413,7 @@ impl PagePool {
     /// Free pages that hold some tenant's bytes, cached prefixes not counted.
     pub fn stale(&self) -> u64 {
         match self.isolation {
-            Isolation::Scrub => self.free.pages() - self.free.pages_of(CLEAN) - self.prefix.cold(),
+            Isolation::Scrub => self.free.pages() - self.free.pages_of(CLEAN) - self.prefix.runs().cold(),
             Isolation::Shared => 0,
         }
     }
@@ -425,25 +456,16 @@ impl PagePool {
     }
 
     /// Fills a new pool with what a journal remembers; the ledger has checked that every page is in one state.
-    /// A page that is sealed under another one's hash, where there is one: the pool is then of no use.
-    pub(crate) fn restore(&mut self, image: &Image, private: u64) -> Option<u32> {
+    pub(crate) fn restore(&mut self, image: &Image, private: u64) {
         self.free = FreeSpace::full(self.total);
         for (run, kind) in image.free_runs() {
             self.free.free(run, kind);
         }
-        let mut seals: Vec<_> = image.seals.iter().collect();
-        seals.sort_unstable_by_key(|(page, seal)| (seal.turn, *page));
-        self.prefix.expect(seals.len());
-        let mut alike = None;
-        for (page, seal) in seals {
-            if !self.prefix.restore(page, self.kind_of(seal.tenant), seal) {
-                alike = Some(page);
-            }
-        }
+        let isolation = self.isolation;
+        self.prefix.restore(&image.seals, |tenant| isolation.kind_of(tenant));
         self.scrub_queue = image.scrub_runs().collect();
         self.scrubbing = self.scrub_queue.iter().map(|run| u64::from(run.pages)).sum();
         self.private = private;
-        alike
     }
 
     /// What a journal remembers of the pages, but for those that leases have for themselves.
@@ -482,10 +504,7 @@ impl PagePool {
     }
 
     pub(crate) const fn kind_of(&self, tenant: TenantIndex) -> Kind {
-        match self.isolation {
-            Isolation::Scrub => tenant + 1,
-            Isolation::Shared => CLEAN,
-        }
+        self.isolation.kind_of(tenant)
     }
 
     /// Free runs in address order, for checks.
@@ -493,18 +512,23 @@ impl PagePool {
         self.free.all_runs()
     }
 
-    /// The index, for checks.
+    /// Every sealed page with its number of holders, for checks.
     pub(crate) fn sealed_pages(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.prefix.sealed_pages()
+        self.prefix.kept().map(|(page, seal)| (page, seal.holders))
     }
 
     /// Pages on the LRU lists, for checks.
     pub(crate) fn warm_pages(&self) -> impl Iterator<Item = u32> + '_ {
-        self.prefix.walk_lru()
+        self.prefix.runs().walk_lru()
     }
 
     /// Whether a sealed page lies in the free space, for checks.
     pub(crate) fn is_cold(&self, page: u32) -> bool {
         self.prefix.is_cold(page)
+    }
+
+    /// What does not hold of the prefix index, if anything.
+    pub(crate) fn broken_index_rule(&self) -> Option<String> {
+        self.prefix.broken_rule()
     }
 }

@@ -107,7 +107,7 @@ fn compare(seed: u64, pages: u32, steps: u32) {
             _ => {
                 let page = random.below(pages as usize);
                 if let Some(kind) = plain.0[page as usize] {
-                    space.claim(page);
+                    space.carve(Extent::new(page, 1));
                     plain.set(Extent::new(page, 1), None);
                     held.push((Extents::from_iter([Extent::new(page, 1)]), kind));
                 }

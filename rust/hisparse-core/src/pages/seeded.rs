@@ -49,14 +49,14 @@ impl Folding {
         Self([0, 1, 2, 3].map(|word: u64| secret.hash_one(word)))
     }
 
-    /// Where this tenant's hash stands.
-    pub(crate) fn place(&self, tenant: u16, hash: &PageHash) -> u64 {
+    /// Where this tenant's hash of the page at a place of its chain stands.
+    pub(crate) fn place(&self, tenant: u16, place: u32, hash: &PageHash) -> u64 {
         let mut words = [0; 4];
         for (word, bytes) in words.iter_mut().zip(hash.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
         let ([a, b, c, d], [first, second, third, fourth]) = (words, self.0);
-        let half = folded(a ^ first, b ^ second ^ u64::from(tenant));
+        let half = folded(a ^ first, b ^ second ^ (u64::from(tenant) << 32 | u64::from(place)));
         folded(c ^ third ^ half, d ^ fourth)
     }
 }
