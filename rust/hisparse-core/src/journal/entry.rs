@@ -61,7 +61,21 @@ pub struct HashedRun {
     pub hashes: Vec<PageHash>,
 }
 
+/// A [`HashedRun`] that lies elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HashedPart<'h> {
+    pub(crate) first_page: u32,
+    pub(crate) place: u32,
+    pub(crate) follows: bool,
+    pub(crate) hashes: &'h [PageHash],
+}
+
 impl HashedRun {
+    fn part(&self) -> HashedPart<'_> {
+        let Self { first_page, place, follows, ref hashes } = *self;
+        HashedPart { first_page, place, follows, hashes }
+    }
+
     /// What is known of each page; nobody holds it so far.
     pub(super) fn pages(&self, tenant: u16) -> impl Iterator<Item = (u32, KeptSeal)> + '_ {
         (0..).zip(&self.hashes).map(move |(at, hash)| {
@@ -175,7 +189,7 @@ impl Entry {
             Self::Cached { tenant, run } => {
                 out.push(14);
                 put_number(out, (*tenant).into());
-                put_hashed(out, run);
+                put_hashed(out, run.part());
             }
             Self::Granted(lease) => put_lease(out, lease),
             Self::Extended { id, tokens, added } => {
@@ -187,13 +201,7 @@ impl Entry {
                 put_id(out, 7, *id);
                 put_standing(out, *state, *holder, *ttl);
             }
-            Self::Sealed { id, runs } => {
-                put_id(out, 15, *id);
-                put_number(out, runs.len() as u64);
-                for run in runs {
-                    put_hashed(out, run);
-                }
-            }
+            Self::Sealed { id, runs } => put_sealed(out, *id, runs.iter().map(HashedRun::part)),
             Self::Durable { id, pages } => {
                 put_id(out, 9, *id);
                 put_number(out, (*pages).into());
@@ -263,7 +271,16 @@ fn take_run(take: &mut Take<'_>) -> Result<Extent, Unreadable> {
     Ok(Extent::new(start, pages))
 }
 
-fn put_hashed(out: &mut Vec<u8>, run: &HashedRun) {
+/// Appends the bytes of an [`Entry::Sealed`] without a copy of its hashes.
+pub(crate) fn put_sealed<'h>(out: &mut Vec<u8>, id: LeaseId, runs: impl ExactSizeIterator<Item = HashedPart<'h>>) {
+    put_id(out, 15, id);
+    put_number(out, runs.len() as u64);
+    for run in runs {
+        put_hashed(out, run);
+    }
+}
+
+fn put_hashed(out: &mut Vec<u8>, run: HashedPart<'_>) {
     put_number(out, run.first_page.into());
     put_number(out, u64::from(run.place) << 1 | u64::from(run.follows));
     put_number(out, run.hashes.len() as u64);

@@ -17,6 +17,7 @@ mod seals;
 
 pub use bytes::Unreadable;
 pub use entry::{Entry, HashedRun, KeptLease, NodeKey};
+pub(crate) use entry::{HashedPart, put_sealed};
 pub use frame::{Damage, Frames, Tail, frame};
 pub use image::{Image, Inconsistent};
 pub(crate) use image::{KeptSeal, KeptTenant};

@@ -211,8 +211,7 @@ impl Ledger {
         }
         let durable = record.durable;
         if sealed > 0 {
-            let Self { log, pages, .. } = self;
-            log.note(|| Entry::Sealed { id, runs: pages.hashed(&fresh) });
+            self.log.note_sealed(id, &self.pages, &fresh);
         }
         if durable > before {
             self.log.note(|| Entry::Durable { id, pages: durable });

@@ -11,8 +11,8 @@ use super::core::Ledger;
 use super::lease::LeaseId;
 use super::record::Record;
 use crate::env::Moment;
-use crate::journal::{Entry, Image, KeptLease, frame};
-use crate::pages::Extent;
+use crate::journal::{Entry, Image, KeptLease, frame, put_sealed};
+use crate::pages::{Extent, Extents, PagePool};
 
 /// Records that wait to be taken.
 #[derive(Debug, Default)]
@@ -36,6 +36,13 @@ impl Log {
     pub(super) fn note(&mut self, entry: impl FnOnce() -> Entry) {
         if let Some(bytes) = &mut self.records {
             frame(bytes, |out| entry().encode(out));
+        }
+    }
+
+    /// Notes that pages of a lease were sealed.
+    pub(super) fn note_sealed(&mut self, id: LeaseId, pages: &PagePool, sealed: &Extents) {
+        if let Some(bytes) = &mut self.records {
+            frame(bytes, |out| put_sealed(out, id, pages.hashed(sealed).into_iter()));
         }
     }
 }

@@ -22,7 +22,7 @@ use super::extent::{Extent, Extents};
 use super::free_space::{CLEAN, FreeSpace, Kind};
 use super::prefix::{PageHash, PrefixIndex, TenantIndex, Walk};
 use crate::env::Entropy;
-use crate::journal::{HashedRun, Image, Seals};
+use crate::journal::{HashedPart, Image, Seals};
 use crate::limits::{MAX_CHILLED_FOR_A_RUN, SCRUB_AHEAD_LOOK_PAGES, STOCK_SHARE};
 
 /// Whether pages are zeroed before another tenant gets them.
@@ -308,14 +308,8 @@ impl PagePool {
     }
 
     /// Sealed pages as a journal is told of them.
-    pub(crate) fn hashed(&self, sealed: &Extents) -> Vec<HashedRun> {
-        let runs = self.prefix.hashed(sealed).map(|(pages, place, follows, hashes)| HashedRun {
-            first_page: pages.start,
-            place,
-            follows,
-            hashes: hashes.to_vec(),
-        });
-        runs.collect()
+    pub(crate) fn hashed(&self, sealed: &Extents) -> Vec<HashedPart<'_>> {
+        self.prefix.hashed(sealed).collect()
     }
 
     /// Whether this page is sealed.

@@ -27,7 +27,7 @@ use super::free_space::Kind;
 use super::runs::{Run, Runs, State};
 use super::seeded::Folding;
 use crate::env::Entropy;
-use crate::journal::{KeptSeal, Seals};
+use crate::journal::{HashedPart, KeptSeal, Seals};
 use crate::limits::PAGE_HASH_BYTES;
 
 /// Keyed content hash of one full page and all pages before it.
@@ -224,17 +224,21 @@ impl PrefixIndex {
         })
     }
 
-    /// The runs of these sealed pages, each with its first place, whether it follows the page before it, and its hashes.
-    pub(super) fn hashed(&self, pages: &Extents) -> impl Iterator<Item = (Extent, u32, bool, &[PageHash])> {
+    /// These sealed pages as a journal is told of them, each run by itself.
+    pub(super) fn hashed(&self, pages: &Extents) -> impl Iterator<Item = HashedPart<'_>> {
         pages.iter().flat_map(move |extent| {
-            let mut start = extent.start;
+            let mut first_page = extent.start;
             std::iter::from_fn(move || {
-                let (run, about) = self.runs.around(start).filter(|_| start < extent.end())?;
-                let pages = Extent::new(start, run.end().min(extent.end()) - start);
-                let place = about.place + start - run.start;
-                let follows = start > run.start || about.follows;
-                start = pages.end();
-                Some((pages, place, follows, &self.hashes[pages.start as usize..pages.end() as usize]))
+                let (run, about) = self.runs.around(first_page).filter(|_| first_page < extent.end())?;
+                let end = run.end().min(extent.end());
+                let part = HashedPart {
+                    first_page,
+                    place: about.place + first_page - run.start,
+                    follows: first_page > run.start || about.follows,
+                    hashes: &self.hashes[first_page as usize..end as usize],
+                };
+                first_page = end;
+                Some(part)
             })
         })
     }
