@@ -173,7 +173,8 @@ pub const QUARANTINE_BOUND: Duration = Duration::from_secs(120);
 /// for what others left behind. The rest is ended by the calls that follow.
 pub const MAX_ENDINGS_PER_CALL: usize = 256;
 
-/// Leases that one decision reads or hands on in a walk over all of them (`Dump`, `Reclaim`): some 100 µs.
+/// Leases that one decision reads or hands on in a walk over all of them (`ListLeases`, `Dump`, `Reclaim`): some 100
+/// µs.
 pub const MAX_LEASES_PER_SLICE: u32 = 256;
 
 /// Lines of the log that wait for its reader; more are dropped and counted.

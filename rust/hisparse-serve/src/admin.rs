@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hisparse_core::env::{Clock, Moment};
-use hisparse_core::ledger::Walk;
+use hisparse_core::ledger::Listing;
 use hisparse_core::limits;
 use tokio_stream::Iter;
 use tonic::{Request, Response, Status};
@@ -93,12 +93,7 @@ impl AdminService for Admin {
         let deadline = call_time(&request).deadline(Duration::ZERO);
         peer::rights(&request)?.act_for_all()?;
         let capacity = self.node.decide(Some(deadline), |state, now| state.capacity(now, &self.node.clock))?;
-        let (mut leases, mut walk) = (Vec::new(), Walk::default());
-        while let Some(slice) = self.node.decide(Some(deadline), |state, _| state.ledger.walk(&mut walk))? {
-            leases.extend(slice);
-            tokio::task::yield_now().await;
-        }
-        leases.sort_unstable_by_key(|lease| lease.id);
+        let leases = self.node.list(Listing::new(None, None, usize::MAX), deadline).await?;
         let shown: Vec<_> = leases.iter().map(|lease| wire::lease(lease, &self.node.clock, true)).collect();
         let first = proto::DumpResponse { capacity: Some(capacity), leases: Vec::new() };
         let rest = shown.chunks(PART_LEASES).map(|part| proto::DumpResponse { capacity: None, leases: part.to_vec() });

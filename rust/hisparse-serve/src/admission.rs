@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hisparse_core::env::Moment;
-use hisparse_core::ledger::{self, AdmitRequest, CommitBy, Epoch, Granted, LeaseId, Length, Released, SessionId};
+use hisparse_core::ledger::{
+    self, AdmitRequest, CommitBy, Epoch, Granted, LeaseId, Length, Listing, Released, SessionId,
+};
 use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_LEASES, MAX_WAIT};
 use tonic::{Request, Response, Status};
 
@@ -270,13 +272,8 @@ impl AdmissionService for Admission {
             }
         };
         // One more than asked for tells whether there is a next page.
-        let mut leases = self.node.decide(Some(deadline), |state, _| match &tenants {
-            None => state.ledger.list(None, after, most + 1),
-            Some(tenants) => {
-                tenants.iter().flat_map(|tenant| state.ledger.list(Some(tenant), after, most + 1)).collect()
-            }
-        })?;
-        leases.sort_unstable_by_key(|lease| lease.id); // in order of grant, over all tenants
+        let listing = Listing::new(tenants.as_deref(), after, most + 1);
+        let mut leases = self.node.list(listing, deadline).await?;
         let more = leases.len() > most;
         leases.truncate(most);
         let last = leases.last().filter(|_| more).and_then(|lease| lease.id);

@@ -19,7 +19,8 @@ use hisparse_core::budget::Plan;
 use hisparse_core::env::{Clock, Entropy, Moment};
 use hisparse_core::error::Problems;
 use hisparse_core::ledger::{
-    self, Epoch, Granted, Lease, LeaseId, Ledger, LedgerConfig, NodeCapacity, SessionId, Ticket, WaitQueue, Walk,
+    self, Epoch, Granted, Lease, LeaseId, Ledger, LedgerConfig, Listing, NodeCapacity, SessionId, Ticket, WaitQueue,
+    Walk,
 };
 use hisparse_core::limits::ROUTER_TTL;
 use hisparse_core::pages::{Isolation, ScrubJob};
@@ -590,6 +591,18 @@ impl Node {
             self.sessions.commit_by(successor)?;
             Ok(state.ledger.reclaim_in_part(dead, successor, walk, now))
         })?
+    }
+
+    /// What a listing finds. Others decide between its looks.
+    ///
+    /// # Errors
+    /// [`Refusal::Deadline`], [`Refusal::Poisoned`].
+    pub(crate) async fn list(&self, mut listing: Listing, deadline: Moment) -> Result<Vec<Lease>, Refusal> {
+        while self.decide(Some(deadline), |state, _| listing.look(&state.ledger))? {
+            listing.sift();
+            tokio::task::yield_now().await;
+        }
+        Ok(listing.leases())
     }
 
     /// One more watch, if there is room.

@@ -67,7 +67,8 @@ type AdmissionServiceClient interface {
 	BatchAdmit(ctx context.Context, in *BatchAdmitRequest, opts ...grpc.CallOption) (*BatchAdmitResponse, error)
 	// One lease with its extents.
 	GetLease(ctx context.Context, in *GetLeaseRequest, opts ...grpc.CallOption) (*GetLeaseResponse, error)
-	// The live leases, in order of their grant.
+	// The live leases, in order of their grant. The node goes on granting while it lists: a lease that lives through the
+	// call is in its answer, as it was at one moment of the call; one that begins or ends meanwhile may be in it or not.
 	ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error)
 }
 
@@ -180,7 +181,8 @@ type AdmissionServiceServer interface {
 	BatchAdmit(context.Context, *BatchAdmitRequest) (*BatchAdmitResponse, error)
 	// One lease with its extents.
 	GetLease(context.Context, *GetLeaseRequest) (*GetLeaseResponse, error)
-	// The live leases, in order of their grant.
+	// The live leases, in order of their grant. The node goes on granting while it lists: a lease that lives through the
+	// call is in its answer, as it was at one moment of the call; one that begins or ends meanwhile may be in it or not.
 	ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error)
 	mustEmbedUnimplementedAdmissionServiceServer()
 }

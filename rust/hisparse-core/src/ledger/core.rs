@@ -260,22 +260,6 @@ impl Ledger {
         Ok(self.view(self.record(slot)))
     }
 
-    /// Live leases in order of grant, those after `after`, at most `most`; of one tenant, or of all.
-    pub fn list(&self, tenant: Option<&str>, after: Option<LeaseId>, most: usize) -> Vec<Lease> {
-        let tenant = match tenant.map(|name| self.tenants.find(if name.is_empty() { DEFAULT_TENANT } else { name })) {
-            Some(None) => return Vec::new(),
-            Some(known) => known,
-            None => None,
-        };
-        let mut records: Vec<_> = self
-            .records()
-            .filter(|record| tenant.is_none_or(|tenant| record.tenant == tenant))
-            .filter(|record| after.is_none_or(|after| record.id > after))
-            .collect();
-        records.sort_unstable_by_key(|record| record.id);
-        records.into_iter().take(most).map(|record| self.view(record)).collect()
-    }
-
     /// Checks every invariant there is, in time linear in the pool. For tests and for a doubtful operator.
     ///
     /// # Errors

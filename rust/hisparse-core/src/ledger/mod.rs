@@ -44,4 +44,4 @@ pub use self::restore::NotRestored;
 pub use self::survey::{Glance, PageMap, Survey};
 pub use self::tenants::{TenantPolicy, TenantSalt};
 pub use self::waiting::{Offer, Served, Ticket, WaitQueue};
-pub use self::walk::Walk;
+pub use self::walk::{Listing, Walk};

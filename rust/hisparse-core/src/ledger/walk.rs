@@ -7,8 +7,11 @@
 //! A lease keeps its slot for life. So one that lives from the first slice to the last is met once, as it is when its
 //! slice comes; one that is granted or ends meanwhile may be met or not.
 
+use std::sync::Arc;
+
 use super::core::Ledger;
-use super::lease::{Holder, Lease, LeaseState, SessionId};
+use super::lease::{Holder, Lease, LeaseId, LeaseState, SessionId};
+use super::request::DEFAULT_TENANT;
 use crate::env::Moment;
 use crate::limits::MAX_LEASES_PER_SLICE;
 
@@ -27,11 +30,76 @@ impl Walk {
     }
 }
 
+/// The first so many leases in order of grant, sought slice by slice: whoever guards the ledger with a lock lets go of it
+/// between two looks.
+///
+/// ```text
+///  ledger ── look ─► found ── sift ─► the first `most` of it, in order; later ones need not be found any more
+///    └── locked ──┘        └ not ┘
+/// ```
+#[derive(Debug)]
+pub struct Listing {
+    tenants: Option<Vec<Arc<str>>>,
+    after: Option<LeaseId>,
+    /// Those from this one on are too many.
+    before: Option<LeaseId>,
+    most: usize,
+    walk: Walk,
+    found: Vec<Lease>,
+}
+
+impl Listing {
+    /// Of these tenants, or of all; those after `after`, at most `most`.
+    pub fn new(tenants: Option<&[&str]>, after: Option<LeaseId>, most: usize) -> Self {
+        let name = |name: &&str| Arc::from(if name.is_empty() { DEFAULT_TENANT } else { name });
+        let tenants = tenants.map(|tenants| tenants.iter().map(name).collect());
+        Self { tenants, after, before: None, most, walk: Walk::default(), found: Vec::new() }
+    }
+
+    /// Looks at the next slice; `false` when all have been looked at.
+    pub fn look(&mut self, ledger: &Ledger) -> bool {
+        let Some(slice) = self.walk.next_slice(ledger.slots()) else { return false };
+        // Looked up in every slice: numbers of tenants that hold nothing are given to others.
+        let tenants = self.tenants.as_ref().map(|names| {
+            let mut known: Vec<_> = names.iter().filter_map(|name| ledger.tenants.find(name)).collect();
+            known.sort_unstable();
+            known
+        });
+        let wanted = slice.filter_map(|slot| ledger.record_at(slot)).filter(|record| {
+            self.after.is_none_or(|after| record.id > after)
+                && self.before.is_none_or(|before| record.id < before)
+                && tenants.as_ref().is_none_or(|known| known.binary_search(&record.tenant).is_ok())
+        });
+        self.found.extend(wanted.map(|record| ledger.view(record)));
+        true
+    }
+
+    /// Lets go of what is not among the first. Without it a listing says the same, and grows.
+    pub fn sift(&mut self) {
+        if self.found.len() > self.most {
+            self.found.sort_unstable_by_key(|lease| lease.id);
+            self.found.truncate(self.most);
+            self.before = self.found.last().and_then(|lease| lease.id);
+        }
+    }
+
+    /// What was found, in order of grant.
+    pub fn leases(mut self) -> Vec<Lease> {
+        self.found.sort_unstable_by_key(|lease| lease.id);
+        self.found.truncate(self.most);
+        self.found
+    }
+}
+
 impl Ledger {
-    /// The leases of the next slice; `None` when all have been met.
-    pub fn walk(&self, walk: &mut Walk) -> Option<Vec<Lease>> {
-        let slice = walk.next_slice(self.slots())?;
-        Some(slice.filter_map(|slot| self.record_at(slot)).map(|record| self.view(record)).collect())
+    /// Live leases in order of grant, those after `after`, at most `most`; of one tenant, or of all. At one go: see
+    /// [`Listing`].
+    pub fn list(&self, tenant: Option<&str>, after: Option<LeaseId>, most: usize) -> Vec<Lease> {
+        let mut listing = Listing::new(tenant.as_ref().map(std::slice::from_ref), after, most);
+        while listing.look(self) {
+            listing.sift();
+        }
+        listing.leases()
     }
 
     /// As [`Ledger::reclaim`], for the next slice of leases. What it gives are all leases in it that the successor holds
