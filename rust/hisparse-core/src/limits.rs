@@ -138,8 +138,8 @@ pub const MAX_PRIORITY: i32 = 100;
 /// half of them, and the next tenant finds room whatever the first one does.
 pub const MAX_WAITERS: u64 = 4_096;
 
-/// How long an Admit that does not wait is kept all the same, where it lacks nothing but zeroes: pages that held another
-/// tenant's bytes, and are being overwritten.
+/// How long an Admit that does not wait, a `BatchAdmit` or an Extend is kept all the same, where it lacks nothing but zeroes:
+/// pages that held another tenant's bytes, and are being overwritten.
 pub const SCRUB_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Pages that one step of scrubbing ahead takes out of the free ones, …

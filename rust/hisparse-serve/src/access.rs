@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hisparse_core::error::{Problem, Problems};
-use hisparse_core::ledger::DEFAULT_TENANT;
+use hisparse_core::ledger::tenant_or_default;
 use hisparse_core::limits::{MAX_ACCESS_BYTES, MAX_ACCESS_ENTRIES, MAX_TENANT_BYTES};
 
 use crate::error::Refusal;
@@ -189,7 +189,7 @@ impl Rights {
     /// # Errors
     /// It is held to others.
     pub(crate) fn act_for(&self, tenant: &str) -> Result<(), Refusal> {
-        let tenant = if tenant.is_empty() { DEFAULT_TENANT } else { tenant };
+        let tenant = tenant_or_default(tenant);
         match &self.tenants {
             Some(tenants) if !tenants.contains(tenant) => Err(Refusal::NotYourTenant { yours: Arc::clone(tenants) }),
             _ => Ok(()),

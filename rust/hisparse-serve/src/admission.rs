@@ -10,6 +10,7 @@ use hisparse_core::ledger::{
 use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_LEASES, MAX_WAIT};
 use tonic::{Request, Response, Status};
 
+use crate::admit::Several;
 use crate::error::Refusal;
 use crate::handover::{Handover, Parting};
 use crate::layers::deadline::call_time;
@@ -42,13 +43,8 @@ impl Admission {
         wire::lease(lease, &self.node.clock, true)
     }
 
-    /// Decides on a lease that the caller names with its epoch.
-    fn on_lease<T>(
-        &self,
-        deadline: Moment,
-        (lease_id, epoch): (&str, u64),
-        decision: impl FnOnce(&mut State, LeaseId, Epoch, Moment) -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+    /// A lease that the caller names with its epoch.
+    fn named(&self, lease_id: &str, epoch: u64) -> Result<(LeaseId, Epoch), Refusal> {
         let current = self.node.epoch();
         let given = Epoch::new(epoch).ok_or_else(|| {
             Refusal::field("epoch", epoch, "must be the epoch of the lease", "send `lease.epoch` of Admit's answer")
@@ -57,8 +53,18 @@ impl Admission {
         if given != current {
             return Err(ledger::Refusal::StaleEpoch { given, current }.into());
         }
-        let id = wire::lease_id(lease_id)?;
-        self.node.decide(Some(deadline), |state, now| decision(state, id, given, now))?
+        Ok((wire::lease_id(lease_id)?, given))
+    }
+
+    /// Decides on such a lease.
+    fn on_lease<T>(
+        &self,
+        deadline: Moment,
+        (lease_id, epoch): (&str, u64),
+        decision: impl FnOnce(&mut State, LeaseId, Epoch, Moment) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let (id, epoch) = self.named(lease_id, epoch)?;
+        self.node.decide(Some(deadline), |state, now| decision(state, id, epoch, now))?
     }
 }
 
@@ -80,13 +86,13 @@ impl AdmissionService for Admission {
         };
         let (granted, capacity) = answer.map_err(|refusal| with_load(refusal, readable))?;
         // From the same poll on that brought the answer, so that no cancellation falls between.
-        let handover = self.node.hand_over([&granted]);
+        let handovers = self.node.hand_over([&granted]).into_iter().collect();
         let Granted { lease, repeated } = granted;
         let report = LoadReport::of(&capacity);
         let lease = self.shown(&lease);
         note.lease(0, &lease);
         let answer = proto::AdmitResponse { lease: Some(lease), capacity: Some(capacity), repeated_request: repeated };
-        Ok(parting(answer, handover, &report, readable))
+        Ok(parting(answer, handovers, &report, readable))
     }
 
     async fn commit(&self, request: Request<proto::CommitRequest>) -> Result<Response<proto::CommitResponse>, Status> {
@@ -118,11 +124,18 @@ impl AdmissionService for Admission {
         let message = request.into_inner();
         note.named(&message.lease_id, "", &message.tenant);
         rights.act_for(&message.tenant)?;
-        let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
-            let extended = state.ledger.extend(id, Some(&message.tenant), epoch, message.tokens, now);
-            extended.map_err(|refusal| state.refused(refusal, now, &self.node.clock))
-        })?;
-        let lease = self.shown(&lease);
+        let (id, epoch) = self.named(&message.lease_id, message.epoch)?;
+        let tenant = message.tenant.as_str();
+        let extended = self.node.decide_for_zeroes(deadline, |state, now| {
+            match state.ledger.extend(id, Some(tenant), epoch, message.tokens, now) {
+                Ok(lease) => (Ok(lease), false),
+                Err(refusal) => {
+                    let zeroes_will_do = state.ledger.lacks_only_zeroes(tenant, &refusal);
+                    (Err(state.refused(refusal, now, &self.node.clock)), zeroes_will_do)
+                }
+            }
+        });
+        let lease = self.shown(&extended.await??);
         note.lease(0, &lease);
         Ok(Response::new(proto::ExtendResponse { lease: Some(lease) }))
     }
@@ -207,14 +220,14 @@ impl AdmissionService for Admission {
         if let Some(rate) = rate {
             rate.charge(asked.len() as u64 - 1); // the layer has taken one
         }
-        let (answers, capacity) = if partial {
-            self.node.admit_each(asked, call)?
+        let Several { answers, capacity, handovers } = if partial {
+            self.node.admit_each(asked, call).await?
         } else {
-            let decided = self.node.admit_all(&asked, call);
+            let decided = self.node.admit_all(&asked, call).await;
             let (granted, capacity) = decided.map_err(|refusal| with_load(refusal, readable))?;
-            (granted.into_iter().map(Ok).collect(), capacity)
+            let handovers = self.node.hand_over(&granted).into_iter().collect();
+            Several { answers: granted.into_iter().map(Ok).collect(), capacity, handovers }
         };
-        let handover = self.node.hand_over(answers.iter().flatten());
         let report = LoadReport::of(&capacity);
         let results = answers.into_iter().enumerate().map(|(place, answer)| match answer {
             Ok(Granted { lease, repeated }) => {
@@ -229,7 +242,7 @@ impl AdmissionService for Admission {
             }
         });
         let answer = proto::BatchAdmitResponse { results: results.collect(), capacity: Some(capacity) };
-        Ok(parting(answer, handover, &report, readable))
+        Ok(parting(answer, handovers, &report, readable))
     }
 
     async fn get_lease(
@@ -285,13 +298,13 @@ impl AdmissionService for Admission {
 }
 
 /// An answer that hands leases over, and says how loaded the node is.
-fn parting<T>(answer: T, handover: Option<Handover>, report: &LoadReport, readable: Option<Readable>) -> Response<T> {
+fn parting<T>(answer: T, handovers: Vec<Handover>, report: &LoadReport, readable: Option<Readable>) -> Response<T> {
     let mut response = Response::new(answer);
     if let Some(form) = readable {
         report.put_readable(form, response.metadata_mut());
     }
     let trailers = report.trailers().into_headers();
-    response.extensions_mut().insert(Parting { handover, trailers });
+    response.extensions_mut().insert(Parting { handovers, trailers });
     response
 }
 

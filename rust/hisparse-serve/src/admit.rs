@@ -26,6 +26,18 @@ use crate::metrics::Admitted;
 use crate::node::{Answer, Node, State};
 use crate::proto;
 
+/// Between two tries of a call that has no place in the line and lacks nothing but zeroes.
+const ZEROING_REST: Duration = Duration::from_millis(2);
+
+/// What several requests come to.
+pub(crate) struct Several {
+    pub(crate) answers: Vec<Result<Granted, Refusal>>,
+    /// The node after the last grant.
+    pub(crate) capacity: proto::Capacity,
+    /// Guards of what was granted.
+    pub(crate) handovers: Vec<Handover>,
+}
+
 /// What a first try comes to.
 #[allow(clippy::large_enum_variant)] // moved once; a box would be an allocation in every Admit
 enum Tried {
@@ -63,23 +75,24 @@ impl Node {
         match tried {
             Tried::Answered(answer) => answer,
             Tried::Waiting(ticket, answer) => {
-                let waiting = Waiting { node: Arc::clone(self), ticket, answer, call, done: false };
-                waiting.outcome(until, until == deadline).await
+                Waiting::new(self, ticket, answer, call).outcome(until, until == deadline).await
             }
         }
     }
 
-    /// Grants all of several requests, in one step, or none. None waits.
+    /// Grants all of several requests, in one step, or none. None waits, but for zeroes.
     ///
     /// # Errors
     /// Those that stop the whole call, and [`Refusal::OfBatch`].
-    pub(crate) fn admit_all(
+    pub(crate) async fn admit_all(
         &self,
         requests: &[AdmitRequest],
         call: CallTime,
     ) -> Result<(Vec<Granted>, proto::Capacity), Refusal> {
-        let decided = self.decide(Some(call.deadline(Duration::ZERO)), |state, now| {
-            state.grants_at_all()?;
+        let decided = self.decide_for_zeroes(call.deadline(Duration::ZERO), |state, now| {
+            if let Err(refusal) = state.grants_at_all() {
+                return (Err(refusal), false);
+            }
             match state.queue.admit_all(&mut state.ledger, requests, now) {
                 Ok(granted) => {
                     for (id, repeated) in
@@ -87,15 +100,16 @@ impl Node {
                     {
                         state.note_taker(id, repeated);
                     }
-                    Ok((granted, state.capacity(now, &self.clock)))
+                    (Ok((granted, state.capacity(now, &self.clock))), false)
                 }
                 Err((place, refusal)) => {
+                    let zeroes_will_do = state.ledger.lacks_only_zeroes(requests[place].tenant_name(), &refusal);
                     let cause = Box::new(state.refused(refusal, now, &self.clock));
-                    Err(Refusal::OfBatch { place, cause })
+                    (Err(Refusal::OfBatch { place, cause }), zeroes_will_do)
                 }
             }
         });
-        let answer = decided.flatten();
+        let answer = decided.await.flatten();
         match &answer {
             Ok((granted, _)) => granted.iter().for_each(|granted| self.count(Ok(granted), call)),
             Err(refusal) => requests.iter().for_each(|_| self.count(Err(refusal), call)),
@@ -103,31 +117,72 @@ impl Node {
         answer
     }
 
-    /// Decides on several requests in their order, each by itself, with nothing in between. None waits.
+    /// Decides, and again while nothing is missing but zeroes, which the decision says beside its answer: for as long as
+    /// an Admit has patience for them.
+    ///
+    /// # Errors
+    /// [`Refusal::Deadline`], [`Refusal::Poisoned`].
+    pub(crate) async fn decide_for_zeroes<T>(
+        &self,
+        deadline: Moment,
+        mut decision: impl FnMut(&mut State, Moment) -> (T, bool),
+    ) -> Result<T, Refusal> {
+        let mut until = None;
+        loop {
+            let (answer, zeroes_will_do, now) = self.decide(Some(deadline), |state, now| {
+                let (answer, zeroes_will_do) = decision(state, now);
+                (answer, zeroes_will_do, now)
+            })?;
+            if !zeroes_will_do || now >= *until.get_or_insert(now.saturating_add(SCRUB_PATIENCE)) {
+                return Ok(answer);
+            }
+            meeting::rest(ZEROING_REST).await;
+        }
+    }
+
+    /// Decides on several requests in their order, each by itself, with nothing in between. None waits, but for zeroes.
     ///
     /// # Errors
     /// Those that stop the whole call; each request's own refusal is in its place.
-    pub(crate) fn admit_each(
-        &self,
+    pub(crate) async fn admit_each(
+        self: &Arc<Self>,
         requests: Vec<AdmitRequest>,
         call: CallTime,
-    ) -> Result<(Vec<Result<Granted, Refusal>>, proto::Capacity), Refusal> {
-        let decided = self.decide(Some(call.deadline(Duration::ZERO)), |state, now| {
-            let each = requests.into_iter().map(|request| {
-                match state.try_admit(request, Duration::ZERO, Duration::ZERO, now, self) {
-                    Tried::Answered(answer) => answer.map(|(granted, _)| granted),
-                    Tried::Waiting(..) => unreachable!("a request without time to wait is answered at once"),
+    ) -> Result<Several, Refusal> {
+        let deadline = call.deadline(Duration::ZERO);
+        let (tried, mut capacity, until) = self.decide(Some(deadline), |state, now| {
+            let patience = SCRUB_PATIENCE.min(deadline.saturating_since(now));
+            let tried =
+                requests.into_iter().map(|request| state.try_admit(request, Duration::ZERO, patience, now, self));
+            let tried: Vec<_> = tried.collect();
+            (tried, state.capacity(now, &self.clock), now.saturating_add(patience))
+        })?;
+        // Every grant has its guard before anything is awaited: the call may be cancelled there.
+        let mut handovers = Vec::new();
+        let mut begun = Vec::with_capacity(tried.len());
+        for tried in tried {
+            begun.push(match tried {
+                Tried::Answered(answer) => {
+                    handovers.extend(answer.as_ref().ok().and_then(|(granted, _)| self.hand_over([granted])));
+                    Ok(answer.map(|(granted, _)| granted))
                 }
+                Tried::Waiting(ticket, answer) => Err(Waiting::new(self, ticket, answer, call)),
             });
-            let answers: Vec<_> = each.collect();
-            (answers, state.capacity(now, &self.clock))
-        });
-        if let Ok((answers, _)) = &decided {
-            for answer in answers {
-                self.count(answer.as_ref(), call);
-            }
         }
-        decided
+        let mut answers = Vec::with_capacity(begun.len());
+        for begun in begun {
+            let answer = match begun {
+                Ok(answer) => answer,
+                Err(waiting) => waiting.outcome(until, until == deadline).await.map(|(granted, seen)| {
+                    handovers.extend(self.hand_over([&granted]));
+                    capacity = seen;
+                    granted
+                }),
+            };
+            self.count(answer.as_ref(), call);
+            answers.push(answer);
+        }
+        Ok(Several { answers, capacity, handovers })
     }
 
     /// What [`Node::admit`] would answer now, without waiting and without reserving anything.
@@ -212,6 +267,10 @@ struct Waiting {
 }
 
 impl Waiting {
+    fn new(node: &Arc<Node>, ticket: Ticket, answer: oneshot::Receiver<Answer>, call: CallTime) -> Self {
+        Self { node: Arc::clone(node), ticket, answer, call, done: false }
+    }
+
     async fn outcome(mut self, until: Moment, until_deadline: bool) -> Answer {
         let answered = tokio::select! {
             biased;

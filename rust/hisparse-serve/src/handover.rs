@@ -62,7 +62,7 @@ impl Drop for OnTheWay {
 /// What an answer of `Admit` carries beside its message; handlers leave it in the response's extensions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parting {
-    pub(crate) handover: Option<Handover>,
+    pub(crate) handovers: Vec<Handover>,
     /// Metadata behind the message.
     pub(crate) trailers: HeaderMap,
 }
@@ -120,8 +120,8 @@ impl HttpBody for Leaving {
             Some(Err(_)) => false,
             None => true,
         };
-        if last && let Some(handover) = self.parting.handover.take() {
-            handover.arrived();
+        if last {
+            self.parting.handovers.drain(..).for_each(|handover| handover.arrived());
         }
         Poll::Ready(frame)
     }

@@ -379,7 +379,8 @@ type ExtendRequest struct {
 	Epoch uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// Its tenant; empty means `default`.
 	Tenant string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The whole new length in tokens, not the difference. A length it already has is granted at once.
+	// The whole new length in tokens, not the difference. A length it already has is granted at once; for
+	// pages that are being zeroed it waits up to 100 ms, as Admit does.
 	Tokens        uint64 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -730,9 +731,11 @@ func (x *ReleaseResponse) GetQuarantined() bool {
 // Several requests.
 type BatchAdmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 256. `wait` is not allowed in any of them.
+	// At most 256. `wait` is not allowed in any of them; the call waits up to 100 ms where only pages that are being
+	// zeroed are missing, as Admit does.
 	Requests []*AdmitRequest `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
-	// Decide on each by itself instead: one refusal undoes no other, and is in its place in `results`.
+	// Decide on each by itself instead: one refusal undoes no other, and is in its place in `results`; one
+	// that waits for zeroes is decided when they are there.
 	Partial       bool `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -12,7 +12,7 @@ use super::lease::{Lease, LeaseState};
 use super::pools::{Amounts, Pool};
 use super::record::Record;
 use super::refusal::{Limit, Refusal};
-use super::request::{AdmitRequest, DEFAULT_TENANT, Length};
+use super::request::{AdmitRequest, DEFAULT_TENANT, Length, tenant_or_default};
 use crate::env::Moment;
 use crate::error::{Problem, Problems};
 use crate::limits::MAX_BATCH_REQUESTS;
@@ -225,7 +225,7 @@ impl Ledger {
     }
 
     /// Where only other tenants' leavings are in the way, begins to scrub as many pages as are missing.
-    fn scrub_for(&mut self, tenant: TenantIndex, refusal: &Refusal) {
+    pub(super) fn scrub_for(&mut self, tenant: TenantIndex, refusal: &Refusal) {
         let Refusal::PoolBusy { pool: Pool::HostPages, asked, available } = *refusal else { return };
         let set_aside = self.tenants.set_aside_for_others(Some(tenant), Pool::HostPages);
         let in_the_end = self.pages.obtainable_after_scrub().saturating_sub(set_aside);
@@ -239,10 +239,11 @@ impl Ledger {
         }
     }
 
-    /// Whether this refusal is about pages that are being zeroed, and nothing else is missing.
-    pub(super) fn lacks_only_zeroes(&self, tenant: &str, refusal: &Refusal) -> bool {
+    /// Whether this refusal of a request of this tenant is about pages that are being zeroed, and nothing else is missing.
+    pub fn lacks_only_zeroes(&self, tenant: &str, refusal: &Refusal) -> bool {
         let Refusal::PoolBusy { pool: Pool::HostPages, asked, available } = *refusal else { return false };
-        let set_aside = self.tenants.set_aside_for_others(self.tenants.find(tenant), Pool::HostPages);
+        let set_aside =
+            self.tenants.set_aside_for_others(self.tenants.find(tenant_or_default(tenant)), Pool::HostPages);
         let in_the_end = self.pages.obtainable_after_scrub().saturating_sub(set_aside);
         asked <= in_the_end && asked.saturating_sub(available) <= self.pages.counts().scrubbing
     }

@@ -9,7 +9,7 @@ use super::core::Ledger;
 use super::lease::Epoch;
 use super::pools::{Amounts, Pool};
 use super::refusal::Refusal;
-use super::request::DEFAULT_TENANT;
+use super::request::tenant_or_default;
 use crate::error::{Problem, Problems};
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_LENGTHS_ASKED, MAX_TENANTS};
 use crate::pages::{Hits, TenantIndex};
@@ -125,7 +125,7 @@ impl Ledger {
             }
         }
         let whose = match tenant {
-            Some(name) => Whose::Tenant(self.tenants.find(if name.is_empty() { DEFAULT_TENANT } else { name })),
+            Some(name) => Whose::Tenant(self.tenants.find(tenant_or_default(name))),
             None => Whose::Node,
         };
         let view = self.view_of(whose, head);
@@ -153,7 +153,7 @@ impl Ledger {
 
     /// A tenant's part of every pool that the node has; empty for a tenant without settings that holds nothing.
     pub fn quotas(&self, tenant: &str) -> Vec<Quota> {
-        let name = if tenant.is_empty() { DEFAULT_TENANT } else { tenant };
+        let name = tenant_or_default(tenant);
         let Some(index) = self.tenants.find(name) else { return Vec::new() };
         let tenant = self.tenants.get(index);
         if tenant.leases == 0 && !tenant.configured {

@@ -8,7 +8,7 @@ use super::core::Ledger;
 use super::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
 use super::pools::{Amounts, Pool};
 use super::refusal::Refusal;
-use super::request::{DEFAULT_TENANT, ttl_problem};
+use super::request::{tenant_or_default, ttl_problem};
 use crate::env::Moment;
 use crate::error::{Problem, Problems};
 use crate::journal::Entry;
@@ -143,7 +143,10 @@ impl Ledger {
         }
         self.check_limits(tokens, &demand, Some(owner))?;
         self.check_quota(&more, Some(owner))?;
-        check_pools(&more, Hits::default(), |pool| self.available(pool, Some(owner)))?;
+        if let Err(refusal) = check_pools(&more, Hits::default(), |pool| self.available(pool, Some(owner))) {
+            self.scrub_for(owner, &refusal);
+            return Err(refusal);
+        }
 
         let mut own = std::mem::take(&mut self.record_mut(slot).own);
         let before = own.pages() as usize;
@@ -253,7 +256,7 @@ impl Ledger {
         now: Moment,
     ) -> Released {
         self.advance(now);
-        let tenant = self.tenants.find(if tenant.is_empty() { DEFAULT_TENANT } else { tenant });
+        let tenant = self.tenants.find(tenant_or_default(tenant));
         if let Some(slot) = tenant.and_then(|tenant| self.find_request(tenant, request_id)) {
             self.end_if_over(slot, now);
         }

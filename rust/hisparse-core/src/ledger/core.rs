@@ -19,7 +19,7 @@ use super::log::Log;
 use super::pools::{Amounts, NodeCapacity, Pool};
 use super::record::Record;
 use super::refusal::Refusal;
-use super::request::{DEFAULT_TENANT, name_problem};
+use super::request::{name_problem, tenant_or_default};
 use super::tenants::{TenantPolicy, TenantSalt, Tenants};
 use crate::env::{Entropy, Moment};
 use crate::error::{Problem, Problems};
@@ -238,7 +238,7 @@ impl Ledger {
 
     /// The tenant's number, a new one if it is new.
     pub(super) fn intern(&mut self, name: &str) -> Result<TenantIndex, Refusal> {
-        let name = if name.is_empty() { DEFAULT_TENANT } else { name };
+        let name = tenant_or_default(name);
         if let Some(known) = self.tenants.find(name) {
             return Ok(known);
         }
@@ -280,9 +280,7 @@ impl Ledger {
         let slot = *self.by_id.get(&id).ok_or(Refusal::LeaseNotFound { id })?;
         let name = &self.tenants.get(self.record(slot).tenant).name;
         match tenant {
-            Some(asking) if **name != *(if asking.is_empty() { DEFAULT_TENANT } else { asking }) => {
-                Err(Refusal::OtherTenant { id })
-            }
+            Some(asking) if **name != *(tenant_or_default(asking)) => Err(Refusal::OtherTenant { id }),
             _ => Ok(slot),
         }
     }

@@ -39,7 +39,7 @@ pub use self::lease::{Epoch, Holder, Lease, LeaseId, LeaseState, SessionId};
 pub use self::log::Loss;
 pub use self::pools::{Amounts, NodeCapacity, Pool, WindowCapacity};
 pub use self::refusal::{Limit, Refusal};
-pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length};
+pub use self::request::{AdmitRequest, DEFAULT_TENANT, Length, tenant_or_default};
 pub use self::restore::NotRestored;
 pub use self::survey::{Glance, PageMap, Survey};
 pub use self::tenants::{TenantPolicy, TenantSalt};

@@ -20,6 +20,11 @@ use crate::units::{Pages, Tokens};
 /// Tenant of requests that name none.
 pub const DEFAULT_TENANT: &str = "default";
 
+/// The tenant of a request that says `name`.
+pub const fn tenant_or_default(name: &str) -> &str {
+    if name.is_empty() { DEFAULT_TENANT } else { name }
+}
+
 /// How long a request may become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Length {
@@ -71,7 +76,7 @@ impl AdmitRequest {
 
     /// The tenant's name, the default's where none is given.
     pub fn tenant_name(&self) -> &str {
-        if self.tenant.is_empty() { DEFAULT_TENANT } else { &self.tenant }
+        tenant_or_default(&self.tenant)
     }
 
     /// Whole length in tokens, whatever a node can hold.

@@ -22,7 +22,7 @@ use super::ahead::Head;
 use super::capacity::Capacity;
 use super::core::Ledger;
 use super::refusal::Refusal;
-use super::request::{AdmitRequest, DEFAULT_TENANT};
+use super::request::{AdmitRequest, tenant_or_default};
 use crate::env::Moment;
 use crate::error::{Problem, Problems};
 use crate::limits::{MAX_WAIT, MAX_WAITERS};
@@ -97,7 +97,7 @@ impl WaitQueue {
     /// the line leaves places for the next one.
     pub fn has_place(&self, tenant: &str) -> bool {
         let free = MAX_WAITERS.saturating_sub(self.waiters.len() as u64);
-        let tenant = if tenant.is_empty() { DEFAULT_TENANT } else { tenant };
+        let tenant = tenant_or_default(tenant);
         (self.by_tenant.get(tenant).map_or(0, BTreeSet::len) as u64) < free
     }
 

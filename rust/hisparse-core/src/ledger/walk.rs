@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::core::Ledger;
 use super::lease::{Holder, Lease, LeaseId, LeaseState, SessionId};
-use super::request::DEFAULT_TENANT;
+use super::request::tenant_or_default;
 use crate::env::Moment;
 use crate::limits::MAX_LEASES_PER_SLICE;
 
@@ -51,7 +51,7 @@ pub struct Listing {
 impl Listing {
     /// Of these tenants, or of all; those after `after`, at most `most`.
     pub fn new(tenants: Option<&[&str]>, after: Option<LeaseId>, most: usize) -> Self {
-        let name = |name: &&str| Arc::from(if name.is_empty() { DEFAULT_TENANT } else { name });
+        let name = |name: &&str| Arc::from(tenant_or_default(name));
         let tenants = tenants.map(|tenants| tenants.iter().map(name).collect());
         Self { tenants, after, before: None, most, walk: Walk::default(), found: Vec::new() }
     }

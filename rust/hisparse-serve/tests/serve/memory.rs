@@ -12,11 +12,12 @@ use hisparse_core::units::Bytes;
 use hisparse_mem::attach::client::AttachedPool;
 use hisparse_mem::attach::frame::{Notice, Role};
 use hisparse_mem::rows::PoolMemory;
+use hisparse_serve::proto::batch_admit_result::Outcome;
 use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::engine_service_client::EngineServiceClient;
 use hisparse_serve::proto::{
-    AdmitRequest, CommitRequest, GetCapacityRequest, GetLeaseRequest, Lease, LeaseState, LeaseUsage, PublishRequest,
-    ReclaimRequest, ReportUsageRequest, SwapInUsage,
+    AdmitRequest, BatchAdmitRequest, CommitRequest, ExtendRequest, GetCapacityRequest, GetLeaseRequest, Lease,
+    LeaseState, LeaseUsage, PublishRequest, ReclaimRequest, ReportUsageRequest, SwapInUsage,
 };
 use hisparse_serve::{Config, MemoryConfig, NodeConfig, Server, attach_beside};
 use tonic::Code;
@@ -262,6 +263,47 @@ async fn a_tenant_gets_what_another_left_without_a_wait_of_its_own() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{seen:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test]
+async fn a_batch_and_an_extension_wait_for_zeroes_as_an_admit_does() {
+    const PAGES: u64 = 20;
+    const ROUNDS: usize = 8;
+    let served = serve(PAGES);
+    let mut client = served.admission().await;
+    let of = |tenant: &str, id: &str, pages: u64| {
+        // An Admit here is no matter of this test: it waits as long as it takes.
+        AdmitRequest { tenant: tenant.into(), wait: seconds(20), ..ask(id, pages * 64, 0) }
+    };
+    let (mut batches, mut growths) = (0, 0);
+    for round in 0..ROUNDS {
+        // All of it held another tenant's bytes when the batch comes.
+        let whole = admit(&mut client, of("a", &format!("whole-{round}"), PAGES)).await.unwrap();
+        client.release(release_of(&whole)).await.unwrap();
+        let halves = ["x", "y"].map(|half| of("b", &format!("{half}{round}"), PAGES / 2));
+        let requests = halves.map(|half| AdmitRequest { wait: None, ..half }).to_vec();
+        let batch = BatchAdmitRequest { requests, partial: round % 2 == 0 };
+        let results = client.batch_admit(batch).await.map(|answer| answer.into_inner().results).unwrap_or_default();
+        let leases: Vec<_> = results
+            .iter()
+            .filter_map(|result| match &result.outcome {
+                Some(Outcome::Lease(lease)) => Some(lease),
+                _ => None,
+            })
+            .collect();
+        batches += usize::from(leases.len() == 2);
+        for lease in leases {
+            client.release(release_of(lease)).await.unwrap();
+        }
+        let some = admit(&mut client, of("a", &format!("some-{round}"), 3)).await.unwrap();
+        let (lease_id, epoch, tenant) = (some.id.clone(), some.epoch, some.tenant.clone());
+        let more = ExtendRequest { lease_id, epoch, tenant, tokens: PAGES * 64 };
+        let grown = client.extend(more).await.map(|answer| answer.into_inner().lease.unwrap());
+        growths += usize::from(grown.is_ok_and(|lease| lease.pages == PAGES));
+        client.release(release_of(&some)).await.unwrap();
+    }
+    // On a machine that has no time for it, zeroing may take longer than anybody's patience.
+    assert!(batches > ROUNDS / 2 && growths > ROUNDS / 2, "{batches} batches and {growths} growths of {ROUNDS}");
 }
 
 #[test]
