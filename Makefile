@@ -97,6 +97,7 @@ bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/serve_load.py --out benches/results/serve_load.json
 	$(BIN)/python benches/serve_load.py --overload --out benches/results/overload.json
 	$(BIN)/python benches/client.py --out benches/results/client.json
+	$(BIN)/python benches/fleet_decision.py --out benches/results/fleet_decision.json
 
 check-proto: $(BIN)/.ready
 	cd proto && buf lint

@@ -21,6 +21,7 @@ from typing import Any
 
 from hisparse_svc import Client, aio
 from hisparse_svc.replay import live
+from hisparse_svc.replay.desks import OneNode
 from hisparse_svc.replay.document import in_process
 from hisparse_svc.replay.options import Options
 from hisparse_svc.replay.samples import load_trace
@@ -107,7 +108,7 @@ def replays(path: str) -> dict[str, Any]:
 
     async def drive(target: str) -> dict[str, Any]:
         async with aio.Client(target) as client:
-            played = await live.play(client, trace, Options())
+            played = await live.play(OneNode(client), trace, Options())
             outcome: dict[str, Any] = played["outcome"]
             return outcome
 

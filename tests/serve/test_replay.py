@@ -119,11 +119,12 @@ def live(node: Served, trace: Any, speed: float = math.inf) -> dict[str, Any]:
     import asyncio  # noqa: PLC0415
 
     from hisparse_svc import aio  # noqa: PLC0415
+    from hisparse_svc.replay.desks import OneNode  # noqa: PLC0415
     from hisparse_svc.replay.live import play  # noqa: PLC0415
 
     async def drive() -> dict[str, Any]:
         async with aio.Client(node.target) as client:
-            return await play(client, trace, Options(speed=speed))
+            return await play(OneNode(client), trace, Options(speed=speed))
 
     outcome: dict[str, Any] = asyncio.run(drive())["outcome"]
     return outcome

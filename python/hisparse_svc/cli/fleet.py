@@ -27,18 +27,11 @@ def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None,
 
     A router's picture of them, taken once. Which node a request would go to is decided when it is admitted.
     """
-    from hisparse_svc.fleet.errors import EmptyFleet, NoNodeAnswers, several  # noqa: PLC0415 - as in `remote`
-
     lengths = [each for each in length if remote.whole("--length", each)] or list(LENGTHS)
     with remote.connect_fleet(target, timeout, lengths) as fleet:
         fleet.wait_until_seen()
-        nodes, failure = fleet.nodes(), fleet.failure
-    if not nodes:
-        raise failure or EmptyFleet("the fleet has no node; look whether its directory names any")
-    if not any(node.capacity for node in nodes):
-        said = several(f"{node.name}: {node.failure.partition('; ')[0]}" for node in nodes)
-        remedy = nodes[0].failure.partition("; ")[2] if len(nodes) == 1 else "look at the nodes, or name others"
-        raise NoNodeAnswers(f"none of {len(nodes)} nodes answers: {said}; {remedy}")
+        fleet.check()
+        nodes = fleet.nodes()
     if as_json:
         output.emit_json({"nodes": [_document(node) for node in nodes], "fits": _sums(nodes, lengths)})
     else:

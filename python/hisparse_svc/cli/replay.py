@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hisparse_svc._core import Trace
     from hisparse_svc.replay.options import Options
 
+FLEETS = ("file:", "dns:", "kubernetes:")
+"""How a target begins that is a directory of nodes."""
+
 NODE_FLAGS = ("kv_dtype", "host_pool", "ratio", "hot_rows", "gpu", "kv_bytes", "tp")
 
 
@@ -40,7 +43,9 @@ NODE_FLAGS = ("kv_dtype", "host_pool", "ratio", "hot_rows", "gpu", "kv_bytes", "
 @options.flag("--limit", "N", "Play only the first N requests.")
 @click.option("--out", type=options.FileOut(), metavar="FILE", help="Save the JSON document.")
 @click.option("--plot", type=options.FileOut(), metavar="FILE", help="Draw the timeline as .png or .svg.")
-@options.flag("--target", "TARGET", "Play against the service there instead: unix:PATH or HOST:PORT.")
+@options.flag(
+    "--target", "TARGET", "Play against the service there instead, or several: unix:PATH,HOST:PORT, file:PATH, …"
+)
 @options.common
 def command(
     *,
@@ -133,20 +138,34 @@ def _against(
     import asyncio  # noqa: PLC0415 - only against a service
 
     from hisparse_svc import aio, config  # noqa: PLC0415 - as above
-    from hisparse_svc.replay import document, live  # noqa: PLC0415 - as above
+    from hisparse_svc.fleet import aio as fleets  # noqa: PLC0415 - as above
+    from hisparse_svc.replay import desks, document, live  # noqa: PLC0415 - as above
+    from hisparse_svc.replay.options import MAX_REQUESTS  # noqa: PLC0415 - as above
 
     config.check_environment()
 
-    async def play(report: Callable[[int], None]) -> tuple[dict[str, Any], Any]:
+    several = "," in target or target.startswith(FLEETS)
+
+    async def play(report: Callable[[int], None]) -> tuple[dict[str, Any], Any, int]:
         with signals.cancelling():
-            async with aio.Client(target) as client:
-                info = await client.server_info()
-                return await live.play(client, trace, chosen, report), info
+            if not several:
+                async with aio.Client(target) as client:
+                    info = await client.server_info()
+                    return await live.play(desks.OneNode(client), trace, chosen, report), info, 1
+            async with fleets.Fleet(target) as fleet:
+                await fleet.wait_until_seen()
+                fleet.check()
+                answering = [node.name for node in await fleet.nodes() if node.capacity is not None]
+                info = await (await fleet.client(answering[0])).server_info()
+                return await live.play(desks.ManyNodes(fleet), trace, chosen, report), info, len(answering)
 
     with progress(len(trace), quiet) as report:
-        played, info = asyncio.run(play(report))
+        played, info, count = asyncio.run(play(report))
     _, device = document.plans(model or info.model, arguments)
-    alone = document.play(trace, device, chosen)
+    if count > 1:  # the devices of all nodes as one, which is more than they are apart
+        whole = {name: value for name, value in arguments.items() if name != "gpu"}
+        _, device = document.plans(model or info.model, {**whole, "kv_bytes": device.kv_bytes * count})
+    alone = document.play(trace, device, chosen, MAX_REQUESTS * count)
     node = {
         "mode": f"against {target}",
         "speed": "max" if math.isinf(chosen.speed) else chosen.speed,
@@ -154,6 +173,7 @@ def _against(
         "backing": info.backing,
         "kv_bytes": device.kv_bytes,
         "device_pool_tokens": device.logical_tokens,
+        **({"nodes": count} if several else {}),
     }
     return document.together(played, alone, node)
 

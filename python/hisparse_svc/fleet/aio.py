@@ -213,6 +213,10 @@ class Fleet:
             await asyncio.sleep(0.01)
         return True
 
+    def check(self) -> None:
+        """As `hisparse_svc.fleet.Fleet.check`."""
+        self._book.check()
+
     @property
     def failure(self) -> HiSparseError | None:
         """As `hisparse_svc.fleet.Fleet.failure`."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import _core
-from hisparse_svc.fleet.errors import UnknownNode
+from hisparse_svc.fleet import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -175,7 +175,7 @@ class Book:
         with self._lock:
             if name in self._by_name:
                 return self._by_name[name]
-            raise UnknownNode(name, self._by_name)
+            raise errors.UnknownNode(name, self._by_name)
 
     def nodes(self) -> list[Known]:
         """Give all nodes."""
@@ -196,6 +196,34 @@ class Book:
             alive = "draining" if draining else "stale" if age_s > self.stale_after_s else "live"
             state = alive if watched else "silent"
         return NodeView(known.member.name, known.member.target, state, age_s, known.capacity, known.failure)
+
+    def emptiness(self) -> errors.EmptyFleet:
+        """Say that there is no node."""
+        failure = f": {self.failure}" if self.failure else ""
+        return errors.EmptyFleet(f"the fleet has no node{failure}; look whether its directory names any")
+
+    def silence(self, count: int, attempts: Iterable[errors.Attempt] = ()) -> errors.NoNodeAnswers:
+        """Say why so many nodes do not answer."""
+        failures = {known.member.name: known.failure for known in self.nodes() if known.failure}
+        failures |= {attempt.node: attempt.text for attempt in attempts}
+        said = errors.several(f"{name}: {text.partition('; ')[0]}" for name, text in failures.items())
+        remedies = {text.partition("; ")[2] for text in failures.values()} - {""}
+        remedy = remedies.pop() if len(remedies) == 1 else "look at the nodes, or name others"
+        what = "the node does not answer" if count == 1 else f"none of {count} nodes answers"
+        return errors.NoNodeAnswers(f"{what}: {said or 'nothing was heard of them yet'}; {remedy}", failures)
+
+    def check(self) -> None:
+        """Go on only where at least one node has said something.
+
+        Raises:
+            EmptyFleet: There is no node.
+            NoNodeAnswers: None has.
+        """
+        nodes = self.nodes()
+        if not nodes:
+            raise self.emptiness()
+        if all(known.capacity is None for known in nodes):
+            raise self.silence(len(nodes))
 
     def rank(self, tokens: int, pages: int, prefix_hashes: Sequence[bytes]) -> list[Ranked]:
         """Give the order in which a request would ask."""

@@ -173,7 +173,7 @@ class Journey:
     def granted(self, known: Known, admission: values.Admission) -> None:
         """The lease is here."""
         self._book.told(known, admission.capacity)
-        self._placing.answered("granted", now_s=time.monotonic())
+        self._placing.answered("granted", shared_pages=admission.lease.shared_pages, now_s=time.monotonic())
 
     def failed(self, known: Known, error: HiSparseError) -> None:
         """Take in that the call failed.
@@ -218,19 +218,15 @@ class Journey:
     def _refusal(self, why: str) -> HiSparseError:
         tally = self._placing.tally()
         makers = {
-            "empty": self._empty,
+            "empty": lambda _: self._book.emptiness(),
             "never_fits": self._never_fits,
             "draining": self._draining,
-            "unreachable": self._silent,
+            "unreachable": lambda tally: self._book.silence(tally["silent"], self.attempts),
             "no_retries": self._no_retries,
             "busy": self._busy,
         }
         error: HiSparseError = errors.with_attempts(makers[why](tally), self.attempts)
         return error
-
-    def _empty(self, _: Tally) -> HiSparseError:
-        failure = f": {self._book.failure}" if self._book.failure else ""
-        return errors.EmptyFleet(f"the fleet has no node{failure}; look whether its directory names any")
 
     def _never_fits(self, tally: Tally) -> HiSparseError:
         most = tally["most_tokens"]
@@ -254,16 +250,6 @@ class Journey:
         besides = f" ({', '.join(parts)})" if parts else ""
         text = f"no room on any of {tally['could']} nodes that could hold it{besides}; asked {self.asked} of them"
         return errors.FleetBusy(f"{text}; {errors.FleetBusy.remedy}", reason="POOL_BUSY", retry_after_s=RETRY_S)
-
-    def _silent(self, tally: Tally) -> HiSparseError:
-        failures = {known.member.name: known.failure for known in self._book.nodes() if known.failure}
-        failures |= {attempt.node: attempt.text for attempt in self.attempts}
-        said = errors.several(f"{name}: {text.partition('; ')[0]}" for name, text in failures.items())
-        remedies = {text.partition("; ")[2] for text in failures.values()} - {""}
-        remedy = remedies.pop() if len(remedies) == 1 else "look at the nodes, or name others"
-        what = f"none of {tally['silent']} nodes that could hold it answers"
-        what = "the one node that could hold it does not answer" if tally["silent"] == 1 else what
-        return errors.NoNodeAnswers(f"{what}: {said or 'nothing was heard of them yet'}; {remedy}", failures)
 
 
 OUTCOMES: tuple[tuple[type[HiSparseError], str], ...] = (

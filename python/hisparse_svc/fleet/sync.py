@@ -258,6 +258,15 @@ class Fleet:
             self._closing.wait(0.01)
         return True
 
+    def check(self) -> None:
+        """Go on only where at least one node has said something.
+
+        Raises:
+            EmptyFleet: The directory names no node.
+            NoNodeAnswers: None has.
+        """
+        self._book.check()
+
     @property
     def failure(self) -> HiSparseError | None:
         """Why the directory cannot be followed at the moment; the nodes are those that it named last."""

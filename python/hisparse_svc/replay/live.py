@@ -6,6 +6,7 @@
     max        one clock that jumps from event to event: every Admit and Release in the trace's order, none waited for
 
 With `max` the waiting line is kept here, first come first served, because trace time does not pass on the server.
+Where it is played, on one node or on many, is its desk's to know.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hisparse_svc import _core, aio
+from hisparse_svc import _core
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.replay.audit import Audit, count_extents
 from hisparse_svc.rpc.refusals import NeverFits, PoolBusy, QuotaExceeded
@@ -27,7 +28,9 @@ from hisparse_svc.rpc.refusals import NeverFits, PoolBusy, QuotaExceeded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hisparse_svc import aio
     from hisparse_svc._core import Trace
+    from hisparse_svc.replay.desks import Desk
     from hisparse_svc.replay.options import Options
 
 SAMPLES = 720
@@ -54,16 +57,16 @@ class Tally:
 
 
 async def play(
-    client: aio.Client, trace: Trace, options: Options, progress: Callable[[int], None] | None = None
+    desk: Desk, trace: Trace, options: Options, progress: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Play a trace against a server.
+    """Play a trace against a server, or several.
 
     However it ends, it gives its leases back first; a cancellation says in its text whether it could.
 
     Returns:
         `outcome` and `timeline`, as `document.play`; the outcome also has `unbalanced`, which must be 0.
     """
-    run = _Run(client, trace, options, progress or (lambda _: None))
+    run = _Run(desk, trace, options, progress or (lambda _: None))
     await run.begin()
     try:
         if math.isinf(options.speed):
@@ -81,8 +84,8 @@ async def play(
 
 
 class _Run:
-    def __init__(self, client: aio.Client, trace: Trace, options: Options, progress: Callable[[int], None]) -> None:
-        self.client, self.trace, self.options, self.progress = client, trace, options, progress
+    def __init__(self, desk: Desk, trace: Trace, options: Options, progress: Callable[[int], None]) -> None:
+        self.desk, self.trace, self.options, self.progress = desk, trace, options, progress
         self.requests = trace.requests()
         self.name = f"replay-{secrets.token_hex(4)}"
         self.tally = Tally()
@@ -93,11 +96,11 @@ class _Run:
         self.arrived = 0
 
     async def begin(self) -> None:
-        info, capacity = await self.client.server_info(), await self.client.get_capacity()
-        self.page_tokens = info.page_tokens
-        self.total_pages = capacity.pool("host_pages").total
-        self.audit = Audit(self.total_pages)
-        self.evictable = 0
+        self.page_tokens, totals = await self.desk.begin()
+        self.total_pages = sum(totals.values())
+        self.audits = {node: Audit(total) for node, total in totals.items()}
+        self.evictable = dict.fromkeys(totals, 0)
+        self.peak = 0
         first, last = (self.requests[0][0], self.requests[-1][0]) if self.requests else (0, 0)
         self.step_ms = max((last - first) // SAMPLES, 1)
         self.next_sample_ms = first
@@ -106,7 +109,7 @@ class _Run:
         """Release what may still be held, up to the first failure; how much is left."""
         with contextlib.suppress(HiSparseError):
             for place in sorted(self.open):
-                await self.client.release(request_id=self.request_id(place))
+                await self.desk.release(self.request_id(place))
                 self.open.remove(place)
         return len(self.open)
 
@@ -213,7 +216,7 @@ class _Run:
         _, prompt, output = self.requests[place]
         self.open.add(place)
         try:
-            return await self.client.admit(
+            return await self.desk.admit(
                 prompt,
                 output,
                 request_id=self.request_id(place),
@@ -228,10 +231,12 @@ class _Run:
     def started(self, place: int, held: aio.HeldLease, waited_ms: int) -> int:
         """Count a grant; how long it runs, in microseconds."""
         _, prompt, output = self.requests[place]
-        lease, tally = held.lease, self.tally
-        self.audit.granted(lease)
-        self.audit.seen(held.capacity)
-        self.evictable = held.capacity.pool("host_pages").evictable
+        lease, tally, node, pages = held.lease, self.tally, self.desk.node_of(held), held.capacity.pool("host_pages")
+        audit = self.audits.setdefault(node, Audit(pages.total))  # one that came later
+        audit.granted(lease)
+        audit.seen(held.capacity)
+        self.peak = max(self.peak, self.used())
+        self.evictable[node] = pages.evictable
         self.running[place] = held
         tally.admitted += 1
         tally.peak_running = max(tally.peak_running, len(self.running))
@@ -246,17 +251,20 @@ class _Run:
     async def finish(self, place: int) -> None:
         held = self.running.pop(place)
         # Counted out before the call: others may be granted its pages before the answer is here.
-        self.audit.released(held.lease)
+        self.audits[self.desk.node_of(held)].released(held.lease)
         await held.release()
         self.open.discard(place)
+
+    def used(self) -> int:
+        return sum(audit.used for audit in self.audits.values())
 
     def sample(self, now_ms: int) -> None:
         while self.next_sample_ms <= now_ms and len(self.tally.timeline) <= SAMPLES + 1:
             self.tally.timeline.append(
                 {
                     "at_ms": self.next_sample_ms,
-                    "used_pages": self.audit.used,
-                    "evictable_pages": self.evictable,
+                    "used_pages": self.used(),
+                    "evictable_pages": sum(self.evictable.values()),
                     "seats": len(self.running),
                     "waiting": len(self.waiting),
                 }
@@ -271,10 +279,10 @@ class _Run:
             "waited": tally.waited,
             "refused_never_fits": tally.refused_never_fits,
             "refused_busy": tally.refused_busy,
-            "peak_pages": self.audit.peak,
+            "peak_pages": self.peak,
             "total_pages": self.total_pages,
-            "overcommit": self.audit.overcommit,
-            "unbalanced": self.audit.unbalanced,
+            "overcommit": sum(audit.overcommit for audit in self.audits.values()),
+            "unbalanced": sum(audit.unbalanced for audit in self.audits.values()),
             "prefix_hit_pages": tally.prefix_hit_pages,
             "wait_ms": _core.percentiles(tally.waits_ms),
             "new_extents_per_request": _core.per_request(tally.new_extents),

@@ -438,5 +438,9 @@ pub const FLEET_LOOK_MOST: Duration = Duration::from_millis(200);
 /// A router remembers where every so many pages of a prefix went (1,024 tokens).
 pub const FLEET_PREFIX_STRIDE_PAGES: usize = 16;
 
+/// Grants without a shared page where there should have been some, in a row, after which a router no longer prefers a node
+/// for a prefix: it has no engine that publishes pages.
+pub const FLEET_VAIN_PREFIXES: u32 = 3;
+
 /// Places in prefixes that a router remembers.
 pub const MAX_FLEET_PREFIXES: usize = 1 << 17;

@@ -227,10 +227,10 @@ impl PyPlacing {
     }
 
     /// How the attempt went: `granted`, `full`, `unready`, `never_fits`, `unsent`, `failed`, `unknown`, `abandoned`.
-    #[pyo3(signature = (answer, *, retry_s=0.0, now_s))]
-    fn answered(&self, answer: &str, retry_s: f64, now_s: f64) -> PyResult<()> {
+    #[pyo3(signature = (answer, *, retry_s=0.0, shared_pages=0, now_s))]
+    fn answered(&self, answer: &str, retry_s: f64, shared_pages: u64, now_s: f64) -> PyResult<()> {
         let answer = match answer {
-            "granted" => Answer::Granted,
+            "granted" => Answer::Granted { shared_pages },
             "full" => Answer::Full(span(retry_s)),
             "unready" => Answer::Unready(span(retry_s)),
             "never_fits" => Answer::NeverFits,

@@ -68,8 +68,11 @@ impl Why {
 /// How an attempt went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The lease is here.
-    Granted,
+    /// The lease is here, with so many pages that were in host memory already.
+    Granted {
+        /// As the lease says.
+        shared_pages: u64,
+    },
     /// No room, or the tenant has its quota; ask again after so long.
     Full(Duration),
     /// Not now for another reason: draining, recovering, overloaded, decided nothing in time.
@@ -94,7 +97,7 @@ pub struct Placing {
     ends: Moment,
     bars: Vec<Bar>,
     attempts: u32,
-    asking: Option<(NodeId, Amounts)>,
+    asking: Option<(NodeId, Amounts, u64)>,
     unsettled: Option<NodeId>,
     looks: Backoff,
     tally: Tally,
@@ -148,17 +151,17 @@ impl Placing {
         let amounts = self.demand.amounts(candidate.shared_pages);
         router.asked(candidate.node, &amounts);
         self.attempts = self.attempts.saturating_add(1);
-        self.asking = Some((candidate.node, amounts));
+        self.asking = Some((candidate.node, amounts, candidate.shared_pages));
         Step::Ask(candidate.node)
     }
 
     /// How the attempt that [`Step::Ask`] named went. Without one nothing happens.
     pub fn answered(&mut self, router: &mut Router, answer: Answer, now: Moment) {
-        let Some((node, amounts)) = self.asking.take() else { return };
+        let Some((node, amounts, expected_pages)) = self.asking.take() else { return };
         let answers = match answer {
             Answer::Unsent | Answer::Unknown | Answer::Failed => Some(false),
             Answer::Abandoned => None,
-            Answer::Granted | Answer::Full(_) | Answer::Unready(_) | Answer::NeverFits => Some(true),
+            Answer::Granted { .. } | Answer::Full(_) | Answer::Unready(_) | Answer::NeverFits => Some(true),
         };
         router.ended(node, &amounts, answers, now);
         let mut until = |rest: Duration| {
@@ -166,9 +169,8 @@ impl Placing {
             Some(Some(now.saturating_add(rest)))
         };
         let bar = match answer {
-            Answer::Granted => {
-                let epoch = router.node(node).and_then(|node| node.view).map_or(0, |view| view.epoch);
-                router.prefixes.went(&self.demand.prefix, node, epoch);
+            Answer::Granted { shared_pages } => {
+                router.placed(node, &self.demand.prefix, expected_pages, shared_pages);
                 None
             }
             Answer::Full(rest) | Answer::Unready(rest) => until(rest),

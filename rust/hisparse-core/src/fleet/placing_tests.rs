@@ -61,7 +61,7 @@ fn a_waiting_request_makes_no_call_until_a_view_has_room() {
     }
     router.watched(ids[0], View { sequence: 1, ..view(50) }, false, at(now));
     assert_eq!(placing.next(&mut router, at(now)), Step::Ask(ids[0]));
-    placing.answered(&mut router, Answer::Granted, at(now));
+    placing.answered(&mut router, Answer::Granted { shared_pages: 0 }, at(now));
     assert_eq!(placing.attempts(), 1);
 }
 
@@ -114,11 +114,11 @@ fn a_dead_node_is_left_alone_by_later_requests() {
         assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[0]));
         placing.answered(&mut router, Answer::Unsent, at(0));
         assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[1]));
-        placing.answered(&mut router, Answer::Granted, at(0));
+        placing.answered(&mut router, Answer::Granted { shared_pages: 0 }, at(0));
     }
     let mut placing = placing(&mut router, 640, 0);
     assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[1]));
-    placing.answered(&mut router, Answer::Granted, at(0));
+    placing.answered(&mut router, Answer::Granted { shared_pages: 0 }, at(0));
     // Its rest is over: one request is the trial, and the next goes elsewhere.
     let (mut trial, mut other) = (self::placing(&mut router, 640, 0), self::placing(&mut router, 640, 0));
     assert_eq!(trial.next(&mut router, at(400)), Step::Ask(ids[0]));

@@ -20,7 +20,8 @@ use super::view::View;
 use crate::env::{Entropy, Moment};
 use crate::error::{Problem, Problems};
 use crate::ledger::{Amounts, Pool};
-use crate::limits::{FLEET_CHOICES, FLEET_STALE_AFTER, MAX_FLEET_CHOICES, MAX_FLEET_NODES};
+use crate::limits::{FLEET_CHOICES, FLEET_STALE_AFTER, FLEET_VAIN_PREFIXES, MAX_FLEET_CHOICES, MAX_FLEET_NODES};
+use crate::pages::PageHash;
 
 /// Which node; never given out twice by one router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +71,7 @@ pub struct Node {
     breaker: Breaker,
     probes: Backoff,
     held_back: Amounts,
+    vain: u32,
 }
 
 /// What a node is to one request.
@@ -209,6 +211,7 @@ impl Router {
             breaker: Breaker::default(),
             probes: Backoff::default(),
             held_back: Amounts::ZERO,
+            vain: 0,
         });
         Ok(id)
     }
@@ -324,6 +327,19 @@ impl Router {
         }
     }
 
+    /// A request was granted there: its prefix is there from now on, unless the node keeps none. A node that shared
+    /// nothing several times where it should have is no longer preferred for a prefix.
+    pub(super) fn placed(&mut self, id: NodeId, prefix: &[PageHash], expected_pages: u64, shared_pages: u64) {
+        let Some(node) = self.node_mut(id) else { return };
+        if shared_pages > 0 {
+            node.vain = 0;
+        } else if expected_pages > 0 {
+            node.vain = node.vain.saturating_add(1);
+        }
+        let epoch = node.view.map_or(0, |view| view.epoch);
+        self.prefixes.went(prefix, id, epoch);
+    }
+
     /// It has ended: answered, failed, or (`None`) given up without telling anything of the node.
     pub(super) fn ended(&mut self, id: NodeId, amounts: &Amounts, answered: Option<bool>, now: Moment) {
         let Some(place) = self.place(id) else { return };
@@ -353,6 +369,9 @@ impl Router {
 impl Node {
     fn take(&mut self, view: View, anew: bool) {
         if anew || self.view.is_none_or(|known| view.is_newer_than(&known)) {
+            if self.view.is_some_and(|known| known.epoch != view.epoch) {
+                self.vain = 0;
+            }
             self.view = Some(view);
         }
     }
@@ -378,7 +397,8 @@ impl Node {
         if !self.breaker.allows(now) {
             return Standing::Resting;
         }
-        let shared_pages = shared.iter().find(|(id, epoch, _)| *id == self.id && *epoch == view.epoch);
+        let there = |(id, epoch, _): &&(NodeId, u64, u64)| *id == self.id && *epoch == view.epoch;
+        let shared_pages = shared.iter().find(there).filter(|_| self.vain < FLEET_VAIN_PREFIXES);
         let shared_pages = shared_pages.map_or(0, |(.., pages)| *pages).min(demand.pages());
         let amounts = demand.amounts(shared_pages);
         let own_tokens = Demand::of_pages(amounts[Pool::HostPages]).tokens.min(demand.tokens);

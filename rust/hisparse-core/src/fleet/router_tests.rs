@@ -119,6 +119,12 @@ fn where_the_prefix_is_the_request_goes_and_needs_less() {
     let demand = Demand { tokens: 80 * 64, prefix };
     let chosen = router.choose(&demand, &[], NOW).best.unwrap();
     assert_eq!((chosen.node, chosen.shared_pages), (ids[0], 64), "16 pages of its own fit in the 40 that are left");
+    for _ in 0..FLEET_VAIN_PREFIXES {
+        router.placed(ids[0], &demand.prefix, 64, 0);
+    }
+    assert_eq!(router.choose(&demand, &[], NOW).best.unwrap().node, ids[1], "it keeps no prefixes");
+    router.placed(ids[0], &demand.prefix, 0, 64);
+    assert_eq!(router.choose(&demand, &[], NOW).best.unwrap().node, ids[0], "it does");
     router.watched(ids[0], View { epoch: 4, ..view(40, 10) }, true, NOW);
     assert_eq!(router.choose(&demand, &[], NOW).best.unwrap().node, ids[1], "a new epoch has none of it");
 }

@@ -1,0 +1,60 @@
+"""`hisparse-svc fleet` and `replay` against several nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.conftest import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.serve.conftest import Served
+
+
+def test_it_shows_every_node_and_what_fits_where(serve: Callable[..., Served]) -> None:
+    a, b = serve(name="a"), serve(name="b")
+    a.client().admit(10_000, ttl_s=60)
+    b.client().drain()
+    target = f"a={a.target},b={b.target},c=unix:{a.socket}.none"
+    told = run("fleet", "--target", target, "--length", "8192", "--length", "64", "--json")
+    assert told.code == 0
+    nodes = {node["name"]: node for node in told.document["nodes"]}
+    assert {name: node["state"] for name, node in nodes.items()} == {"a": "live", "b": "draining", "c": "silent"}
+    assert nodes["a"]["free"] == {"host_pages": 153, "seats": 3, "indexer_tokens": 9_792, "request_slots": 1_023}
+    assert [(fit["tokens"], fit["count"]) for fit in nodes["a"]["fits"]] == [(8_192, 1), (64, 3)]
+    assert 0 <= nodes["a"]["age_ms"] < 5_000
+    assert "there is no socket" in nodes["c"]["failure"]
+    assert told.document["fits"] == [
+        {"tokens": 8_192, "count": 1, "nodes": 1},
+        {"tokens": 64, "count": 3, "nodes": 1},
+    ]
+    drawn = run("fleet", "--target", target)
+    assert drawn.code == 0
+    lines = [line.split() for line in drawn.out.splitlines()]
+    assert [line[0] for line in lines] == ["node", "a", "b", "c", "all"]
+    assert lines[1][1:] == ["live", lines[1][2], "s", "3", "153", "9,792", "1", "0", "0"]
+    assert lines[4] == ["all", "1", "0", "0"]
+
+
+def test_a_fleet_of_nobody_is_unreachable(tmp_path: Path) -> None:
+    told = run("fleet", "--target", f"unix:{tmp_path}/a.sock,unix:{tmp_path}/b.sock")
+    assert told.code == 3
+    assert told.errors[0].startswith("none of 2 nodes answers: unix:")
+    (tmp_path / "nodes").write_text("")
+    told = run("fleet", "--target", f"file:{tmp_path}/nodes")
+    assert (told.code, told.errors) == (3, ["the fleet has no node; look whether its directory names any"])
+    assert run("fleet", "--target", "nonsense").code == 2
+
+
+def test_a_trace_plays_on_several_nodes(serve: Callable[..., Served]) -> None:
+    nodes = [serve("--host-pool", "4GiB", name=name) for name in "ab"]
+    target = ",".join(node.target for node in nodes)
+    told = run("replay", "sample", "--limit", "40", "--target", target, "--json")
+    assert told.code == 0, told.err
+    played = told.document
+    assert played["admitted"] + played["refused_busy"] + played["refused_never_fits"] == 40
+    assert (played["overcommit"], played["unbalanced"], played["node"]["nodes"]) == (0, 0, 2)
+    assert played["total_pages"] == 2 * nodes[0].client().get_capacity().pool("host_pages").total
+    assert all(node.client().list_leases() == [] for node in nodes)
