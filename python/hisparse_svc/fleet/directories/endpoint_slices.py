@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 WATCH_S = 60
 """Longest watch before it begins anew: so often `closing` is seen where nothing happens."""
 CALL_S = 10
+REST_S = 1.0
+"""Between two watches, so that one that ends at once is no busy loop."""
 SERVICE_LABEL = "kubernetes.io/service-name"
 
 
@@ -61,6 +63,7 @@ class EndpointSlices:
                 if members != told:
                     told = members
                     yield members
+            closing.wait(REST_S)
 
     def _rounds(self, closing: threading.Event) -> Iterator[Iterable[Any]]:
         """List, then watch until the watch ends; the slices after each event."""
