@@ -218,7 +218,8 @@ pub(crate) fn nodes_of(mapping: &Mapping) -> Finding<BTreeMap<u32, u32>> {
     Finding::Known(counts.into_iter().map(|(node, n)| (node, percent(n))).collect())
 }
 
-fn last_errno() -> Errno {
+/// Why the last system call failed.
+pub(crate) fn last_errno() -> Errno {
     std::io::Error::last_os_error().raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 

@@ -113,7 +113,7 @@ impl Sessions {
         // A process of another namespace has no number here, and so no session.
         let (uid, pid) = (peer.uid()?, peer.pid?);
         let writes =
-            |session: &&Session| session.hello.role == Role::Writer && session.pid == pid && session.uid == uid;
+            |session: &&Session| session.hello.role == Role::Writer && session.pid == Some(pid) && session.uid == uid;
         self.book(|book| book.live.iter().find(writes).cloned())
     }
 

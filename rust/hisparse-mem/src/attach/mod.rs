@@ -17,6 +17,7 @@
 mod channel;
 pub mod client;
 pub mod frame;
+mod peer;
 pub mod server;
 
 /// Most descriptors in one message; the kernel takes 253 and closes what is beyond.

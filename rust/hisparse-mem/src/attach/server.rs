@@ -20,16 +20,15 @@ use std::time::Duration;
 use hisparse_core::layout::pool::PoolLayout;
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
 
-use super::MAX_DESCRIPTORS;
 use super::channel::{Channel, ChannelError, end};
 use super::frame::{
     Filled, Filling, Frame, Hello, LAYOUT_PIECE_BYTES, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome,
 };
+use super::{MAX_DESCRIPTORS, peer};
 use crate::pool::{AdoptError, HostPool, KeptSegment};
 use crate::rows::PoolMemory;
 use crate::segment::{Segment, SegmentError};
@@ -53,8 +52,8 @@ pub struct Session {
     pub hello: Hello,
     /// Its user, by the kernel.
     pub uid: u32,
-    /// Its process, by the kernel, when it connected.
-    pub pid: i32,
+    /// Its process, by the kernel, when it connected; `None` for one of another process namespace.
+    pub pid: Option<i32>,
     /// Its secret.
     pub token: Token,
 }
@@ -431,8 +430,8 @@ impl<E: Into<ChannelError>> From<E> for Greeting {
 }
 
 fn greet(shared: &Shared, number: u64, channel: &Channel) -> Result<Session, Greeting> {
-    let peer = socket_peercred(channel)?;
-    let uid = peer.uid.as_raw();
+    let peer = peer::of(channel)?;
+    let uid = peer.uid;
     if uid != shared.own_uid && !shared.terms.uids.contains(&uid) {
         return Err(Greeting::Refused(Reason::Forbidden));
     }
@@ -465,7 +464,7 @@ fn greet(shared: &Shared, number: u64, channel: &Channel) -> Result<Session, Gre
         let held = lock.hold().map_err(|_| Greeting::Refused(Reason::Unavailable))?;
         channel.send(&Frame::Lock, &[held.as_fd()])?;
     }
-    Ok(Session { number, hello, uid, pid: peer.pid.as_raw_nonzero().get(), token })
+    Ok(Session { number, hello, uid, pid: peer.pid, token })
 }
 
 impl Shared {

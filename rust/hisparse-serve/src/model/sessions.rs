@@ -13,7 +13,7 @@ use crate::sessions::SessionWatcher;
 
 fn session(number: u64) -> Session {
     let hello = Hello { protocols: vec![1], role: Role::Writer, engine_id: "engine".into(), rank: 0, resume: None };
-    Session { number, hello, uid: 0, pid: 1, token: Token([0; 16]) }
+    Session { number, hello, uid: 0, pid: Some(1), token: Token([0; 16]) }
 }
 
 /// A node with a session and a lease that nobody has committed.
