@@ -2,7 +2,7 @@
 
 ::
 
-    <!-- run: COMMAND -->          in README.md and docs/*.md: the block below becomes the command's real output
+    <!-- run: COMMAND -->          in README.md and docs/: the block below becomes the command's real output
     docs/cli.md                    flags of every command, from the commands
     docs/budgets.md                layouts, budgets, calculator, backends, presets, limits, from the core
     tests/golden/plans.json        answers that Rust, Python and the command line must all give
@@ -73,7 +73,7 @@ def documents() -> dict[Path, str]:
         ROOT / "docs" / "budgets.md": budget_tables.text(ROOT),
         ANSWERS: with_answers(ANSWERS.read_text(encoding="utf-8")),
     }
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         if path not in texts and MARK.search(path.read_text(encoding="utf-8")):
             texts[path] = with_outputs(path.read_text(encoding="utf-8"))
     return texts
