@@ -83,20 +83,35 @@ pub struct Generation<'d> {
 }
 
 impl StateDir {
-    /// Opens `path`, making it where it is missing, and takes the service's lock on it.
+    /// Opens `path`, making it where it is missing, and takes the service's lock on it. A folder that was made for this and
+    /// cannot be used is gone again.
     ///
     /// # Errors
     /// See [`StateDirError`].
     pub fn open(path: &Path) -> Result<Self, StateDirError> {
+        let failed = |action| {
+            let path = path.display().to_string();
+            move |errno| StateDirError::Failed { action, path, errno }
+        };
+        let made = match rustix::fs::mkdir(path, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(failed("make")(errno)),
+        };
+        let opened = Self::open_made(path);
+        if made && opened.is_err() {
+            // Nothing else is in it yet; where something is, it stays.
+            let _stays = rustix::fs::rmdir(path);
+        }
+        opened
+    }
+
+    fn open_made(path: &Path) -> Result<Self, StateDirError> {
         let shown = path.display().to_string();
         let failed = |action| {
             let path = shown.clone();
             move |errno| StateDirError::Failed { action, path, errno }
         };
-        match rustix::fs::mkdir(path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(failed("make")(errno)),
-        }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open"))?;
         let stat = rustix::fs::fstat(&folder).map_err(failed("look at"))?;
@@ -322,6 +337,21 @@ mod tests {
         let shared = std::os::unix::fs::PermissionsExt::from_mode(0o750);
         std::fs::set_permissions(folder.path(), shared).unwrap();
         assert!(StateDir::open(folder.path()).unwrap_err().to_string().contains("chmod 700"));
+    }
+
+    #[test]
+    fn a_refused_folder_is_left_behind_only_where_it_was_there_before() {
+        let on_disk = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let missing = on_disk.path().join("state");
+        let Err(StateDirError::OnDisk { .. }) = StateDir::open(&missing) else {
+            eprintln!("skipped: the sources are not on a disk that can be told from memory");
+            return;
+        };
+        assert!(!missing.exists(), "it was made for this alone");
+        std::fs::create_dir(&missing).unwrap();
+        std::fs::set_permissions(&missing, private()).unwrap();
+        assert!(matches!(StateDir::open(&missing), Err(StateDirError::OnDisk { .. })));
+        assert!(missing.exists(), "it is not ours to remove");
     }
 
     #[test]
