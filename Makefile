@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -90,6 +90,16 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, as messages of the a
 soak: build ## Half an hour of callers that come, go and are killed: memory and descriptors must stay flat
 	cargo build --quiet --release -p hisparse-serve --example load
 	$(BIN)/python benches/soak.py --out benches/results/soak.json
+
+# A real-time priority keeps other processes out of a measurement, where this user may have one.
+REALTIME = $(shell chrt -f 10 true 2>/dev/null && echo chrt -f 10)
+TRACE ?=
+bench-allocation: ## Measure the allocator and the prefix index under churn; TRACE names Mooncake's conversation_trace.jsonl
+	cargo bench --quiet --no-run -p hisparse-core --bench allocation
+	$(REALTIME) cargo bench --quiet -p hisparse-core --bench allocation -- $(abspath $(TRACE)) $(CURDIR)/benches/results/allocation.json >/dev/null
+
+bench-populate: ## Measure how fast pages are made; root sets huge pages aside for the while, others measure what there is
+	REALTIME="$(REALTIME)" benches/populate 2 7 >benches/results/populate.json
 
 bench: build ## Measure, and keep the results under benches/results/
 	$(BIN)/python benches/planner.py

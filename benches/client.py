@@ -11,6 +11,7 @@ import asyncio
 import datetime
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -136,7 +137,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     document = {
-        "command": f"python benches/client.py --trace {Path(options.trace).name}",
+        "command": shlex.join(["python", *sys.argv]),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": machine(),
         "serve_command": starts(options.repeat),

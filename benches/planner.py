@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -90,7 +91,7 @@ def main() -> None:
         f"sweep of {POINTS:,} points": seconds(sweep, 5),
     }
     document = {
-        "command": "make bench",
+        "command": shlex.join(["python", *sys.argv]),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": {"cpu": cpu(), "cores": os.cpu_count(), "load": load, "python": platform.python_version()},
         "version": hisparse_svc.__version__,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "command": "python benches/restart.py",
+                "command": shlex.join(["python", *sys.argv]),
                 "load_average": round(os.getloadavg()[0], 1),
                 "leases": leases,
                 "granted_pages": pages,

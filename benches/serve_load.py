@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -129,7 +130,7 @@ def main() -> None:
         }
         results.append({"run": name, **median, "spread": spread})
     document = {
-        "command": "python benches/serve_load.py" + (" --overload" if options.overload else ""),
+        "command": shlex.join(["python", *sys.argv]),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": machine(),
         "load_average_at_end": os.getloadavg()[0],

@@ -21,6 +21,7 @@ import datetime
 import json
 import os
 import random
+import shlex
 import signal
 import statistics
 import subprocess
@@ -165,7 +166,7 @@ def main() -> None:
     served, callers = soak(options.load, options.minutes, options.restarts)
     verdicts = [service.verdict() for service in served]
     document = {
-        "command": "python benches/soak.py",
+        "command": shlex.join(["python", *sys.argv]),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": machine(),
         "load_average_at_end": os.getloadavg()[0],

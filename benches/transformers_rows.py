@@ -17,6 +17,7 @@ import argparse
 import datetime
 import json
 import platform
+import shlex
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,7 +122,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "date": str(datetime.datetime.now(datetime.UTC).date()),
         "machine": f"{platform.machine()}, CPU, torch {torch.__version__}",
-        "command": "python benches/transformers_rows.py",
+        "command": shlex.join(["python", *sys.argv]),
         "prompt_tokens": PROMPT_TOKENS,
         "steps": STEPS,
         "relative_error_by_layer": {},

@@ -2,7 +2,7 @@
 //! beside two plain allocators that live here and nowhere else.
 //!
 //! ```text
-//!  cargo bench -p hisparse-core --bench allocation -- conversation_trace.jsonl [benches/results/allocation.json]
+//!  make bench-allocation TRACE=conversation_trace.jsonl
 //!
 //!  trace ─► next request ─► would the pool be over 90 %? ─ yes ─► the running request that ends first leaves
 //!                                      └─ no ─► reserve its whole length ─► count runs of consecutive pages
@@ -435,7 +435,7 @@ fn machine() -> Value {
 fn main() {
     let mut paths = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
     let Some(trace_path) = paths.next() else {
-        println!("name a trace: cargo bench -p hisparse-core --bench allocation -- TRACE.jsonl [FILE.json]");
+        println!("name a trace: make bench-allocation TRACE=TRACE.jsonl");
         return;
     };
     let text = std::fs::read_to_string(&trace_path).unwrap_or_else(|error| panic!("{trace_path}: {error}"));
@@ -455,7 +455,7 @@ fn main() {
     let result = json!({
         "benchmark": "allocation",
         "date": said_by("date", &["-u", "+%Y-%m-%d"]),
-        "command": "cargo bench -p hisparse-core --bench allocation -- conversation_trace.jsonl FILE.json",
+        "command": "make bench-allocation TRACE=conversation_trace.jsonl",
         "timed": "the call alone, at real-time priority where the caller has given it; wall time",
         "machine": machine(),
         "threads": 1,

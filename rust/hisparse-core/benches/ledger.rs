@@ -242,13 +242,14 @@ fn machine() -> Value {
 
 #[allow(clippy::print_stdout)] // a benchmark prints what it found
 fn main() {
-    let path = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let path = arguments.first();
     let mut cases = vec![smallest_pairs(), pairs(50_000), pairs(1_000_000), snapshots()];
     cases.extend(trace());
     let result = json!({
         "benchmark": "ledger",
         "date": said_by("date", &["-u", "+%Y-%m-%d"]),
-        "command": "cargo bench -p hisparse-core --bench ledger -- FILE.json",
+        "command": format!("cargo bench -p hisparse-core --bench ledger -- {}", arguments.join(" ")),
         "machine": machine(),
         "threads": 1,
         "rounds": ROUNDS,
@@ -258,6 +259,6 @@ fn main() {
     let text = serde_json::to_string_pretty(&result).unwrap_or_default();
     println!("{text}");
     if let Some(path) = path {
-        std::fs::write(&path, text + "\n").unwrap_or_else(|error| panic!("{path}: {error}"));
+        std::fs::write(path, text + "\n").unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 }

@@ -107,8 +107,8 @@ fn measured(journal: &[u8], config: LedgerConfig) -> serde_json::Value {
 
 #[allow(clippy::print_stdout)] // a benchmark prints what it found
 fn main() {
-    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
-    let (out, date) = (arguments.next(), arguments.next());
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let (out, date) = (arguments.first(), arguments.get(1));
     let capacity = NodeCapacity { request_slots: 1 << 20, ..NodeCapacity::of_host_pages(PAGES, 1 << 20) };
     let config = LedgerConfig::new(capacity);
     let ledger = Ledger::new(config, Epoch::FIRST, &mut Random(1)).expect("a possible node");
@@ -138,7 +138,7 @@ fn main() {
     let longest = [compacted.clone(), node.log].concat();
     let result = json!({
         "what": "restart of a node of 10^6 pages: read the journal's file, check, replay, restore; see rust/hisparse-core/benches/restart.rs",
-        "command": "cargo bench -p hisparse-core --bench restart",
+        "command": format!("cargo bench -p hisparse-core --bench restart -- {}", arguments.join(" ")),
         "date": date,
         "machine": machine(),
         "rounds": ROUNDS,

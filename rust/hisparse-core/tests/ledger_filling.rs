@@ -4,8 +4,10 @@
 
 mod node;
 
-use hisparse_core::ledger::{AdmitRequest, CommitBy, LeaseId, LeaseState, Ledger, Pool, Refusal, Released, SessionId};
-use node::{at, first_epoch, ledger};
+use hisparse_core::ledger::{
+    AdmitRequest, CommitBy, Epoch, LeaseId, LeaseState, Ledger, Pool, Refusal, Released, SessionId,
+};
+use node::{Seed, at, first_epoch, ledger};
 
 const FILLER: SessionId = SessionId(7);
 const OTHER: SessionId = SessionId(8);
@@ -87,6 +89,36 @@ fn an_engine_and_a_filler_must_both_be_done_in_either_order() {
         assert_eq!(free(&node), 10, "engine first: {engine_first}");
         node.audit().unwrap();
     }
+}
+
+/// The node as the next process of its service has it.
+fn restarted(node: &Ledger) -> Ledger {
+    let epoch = Epoch::new(node.epoch().get() + 1).unwrap();
+    Ledger::restore(*node.config(), &node.image(), epoch, at(2), &mut Seed::new(1)).unwrap()
+}
+
+#[test]
+fn a_restart_remembers_who_fills() {
+    let (node, id) = filled_node();
+    let mut node = restarted(&node);
+    assert_eq!(node.release(id, None, None, at(3)), Ok(Released::Quarantined), "before the filler has come back");
+    node.fill(id, FILLER, at(4)).unwrap_err();
+    node.filled(id, FILLER, at(5));
+    assert_eq!(free(&node), 10);
+    let (mut node, id) = filled_node();
+    node.filled(id, FILLER, at(2));
+    assert_eq!(restarted(&node).release(id, None, None, at(3)), Ok(Released::Freed));
+}
+
+#[test]
+fn a_filler_that_a_restart_has_ended_keeps_the_pages_no_longer_than_the_quarantine_bound() {
+    let (node, id) = filled_node();
+    let mut node = restarted(&node);
+    node.release(id, None, None, at(3)).unwrap();
+    node.advance(at(122));
+    assert_eq!(free(&node), 0);
+    node.advance(at(123));
+    assert_eq!(free(&node), 10);
 }
 
 #[test]

@@ -146,7 +146,15 @@ impl Life {
                 let (id, session) = (self.some_lease(), SessionId(1 + self.random.below(2)));
                 let _refused = self.ledger.release(id, None, Some(session), now);
             }
-            84..87 => drop(self.ledger.session_lost(SessionId(1 + self.random.below(2)), now)),
+            84..86 => drop(self.ledger.session_lost(SessionId(1 + self.random.below(2)), now)),
+            86 => {
+                let (id, session) = (self.some_lease(), SessionId(3 + self.random.below(2)));
+                match self.random.below(4) {
+                    0 => self.ledger.filled(id, session, now),
+                    1 => self.ledger.filler_lost(session, now),
+                    _ => drop(self.ledger.fill(id, session, now)),
+                }
+            }
             87..89 => drop(self.ledger.reclaim(SessionId(1), SessionId(2), now)),
             89..94 => {
                 self.ledger.scrub_ahead(3);

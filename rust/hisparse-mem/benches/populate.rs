@@ -1,7 +1,7 @@
 //! How fast a segment's pages are made, per kind of pages and number of threads. Prints one JSON document.
 //!
 //! ```text
-//!  cargo bench -p hisparse-mem --bench populate -- [GiB] [rounds] > benches/results/populate-<machine>.json
+//!  benches/populate [GiB] [rounds]     make bench-populate
 //! ```
 //! Each round makes the segment anew; the first round of each kind is left out, since memory that was never used before
 //! costs more (a virtual machine's host makes it then).
@@ -50,9 +50,13 @@ fn main() {
         "{:#}",
         json!({
             "benchmark": "populate",
-            "command": format!("cargo bench -p hisparse-mem --bench populate -- {} {rounds}", bytes >> 30),
+            "command": format!("benches/populate {} {rounds}", bytes >> 30),
             "date": today(),
             "machine": machine,
+            "setup": {
+                "shmem_enabled": root.read("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default().trim(),
+                "nr_hugepages": root.read("/proc/sys/vm/nr_hugepages").unwrap_or_default().trim(),
+            },
             "segment_bytes": bytes,
             "rounds_kept": rounds - 1,
             "unit": "GiB/s",

@@ -46,6 +46,8 @@ pub struct KeptLease {
     pub shared: Extents,
     /// Pages that it has for itself.
     pub own: Extents,
+    /// Sessions that write to its pages beside the holder.
+    pub fillers: Vec<SessionId>,
 }
 
 /// Sealed pages with consecutive numbers that are neighbours in one chain.
@@ -144,6 +146,13 @@ pub enum Entry {
         /// Its life without a word from the holder.
         ttl: Duration,
     },
+    /// These sessions, and no others, write to a lease's pages beside its holder.
+    Filled {
+        /// Which lease.
+        id: LeaseId,
+        /// By whom.
+        fillers: Vec<SessionId>,
+    },
     /// Own pages of a lease were sealed.
     Sealed {
         /// Which lease.
@@ -201,6 +210,10 @@ impl Entry {
                 put_id(out, 7, *id);
                 put_standing(out, *state, *holder, *ttl);
             }
+            Self::Filled { id, fillers } => {
+                put_id(out, 16, *id);
+                put_sessions(out, fillers);
+            }
             Self::Sealed { id, runs } => put_sealed(out, *id, runs.iter().map(HashedRun::part)),
             Self::Durable { id, pages } => {
                 put_id(out, 9, *id);
@@ -229,7 +242,6 @@ impl Entry {
                 Self::Tenant { index, name, salt: take_words(&mut take)? }
             }
             3 => Self::Left { run: take_run(&mut take)?, kind: take.small()? },
-            5 => Self::Granted(Box::new(take_lease(&mut take)?)),
             6 => {
                 let id = take_id(&mut take)?;
                 Self::Extended { id, tokens: Tokens::new(take.number()?), added: take.extents()? }
@@ -250,7 +262,9 @@ impl Entry {
                 // Nothing is set aside for a count that the bytes do not bear out.
                 Self::Sealed { id, runs: (0..count).map(|_| take_hashed(&mut take)).collect::<Result<_, _>>()? }
             }
-            _ => return Err(Unreadable("its kind is not known; a later version may have written it")),
+            16 => Self::Filled { id: take_id(&mut take)?, fillers: take_sessions(&mut take)? },
+            17 => Self::Granted(Box::new(take_lease(&mut take)?)),
+            _ => return Err(Unreadable("its kind is not known; another version may have written it")),
         };
         take.end()?;
         Ok(entry)
@@ -411,7 +425,7 @@ fn take_standing(take: &mut Take<'_>) -> Result<(LeaseState, Option<Holder>, Dur
 }
 
 fn put_lease(out: &mut Vec<u8>, lease: &KeptLease) {
-    put_id(out, 5, lease.id);
+    put_id(out, 17, lease.id);
     put_number(out, lease.tenant.into());
     put_text(out, &lease.request_id);
     out.extend_from_slice(&lease.digest.to_le_bytes());
@@ -423,6 +437,19 @@ fn put_lease(out: &mut Vec<u8>, lease: &KeptLease) {
     out.push(u8::from(lease.published));
     put_extents(out, &lease.shared);
     put_extents(out, &lease.own);
+    put_sessions(out, &lease.fillers);
+}
+
+fn put_sessions(out: &mut Vec<u8>, sessions: &[SessionId]) {
+    put_number(out, sessions.len() as u64);
+    for SessionId(number) in sessions {
+        put_number(out, *number);
+    }
+}
+
+fn take_sessions(take: &mut Take<'_>) -> Result<Vec<SessionId>, Unreadable> {
+    let count: u32 = take.small()?;
+    (0..count).map(|_| take.number().map(SessionId)).collect()
 }
 
 fn take_lease(take: &mut Take<'_>) -> Result<KeptLease, Unreadable> {
@@ -431,7 +458,7 @@ fn take_lease(take: &mut Take<'_>) -> Result<KeptLease, Unreadable> {
     let priority = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
     let (state, holder, ttl) = take_standing(take)?;
     let (tokens, durable, published) = (Tokens::new(take.number()?), take.small()?, take_flag(take)?);
-    let (shared, own) = (take.extents()?, take.extents()?);
+    let (shared, own, fillers) = (take.extents()?, take.extents()?, take_sessions(take)?);
     let lease = KeptLease {
         id,
         tenant,
@@ -446,6 +473,7 @@ fn take_lease(take: &mut Take<'_>) -> Result<KeptLease, Unreadable> {
         published,
         shared,
         own,
+        fillers,
     };
     Ok(lease)
 }

@@ -137,6 +137,10 @@ impl Image {
                 (lease.state, lease.holder, lease.ttl) = (*state, *holder, *ttl);
                 Ok(())
             }
+            Entry::Filled { id, fillers } => {
+                self.lease(*id)?.fillers.clone_from(fillers);
+                Ok(())
+            }
             Entry::Sealed { id, runs } => {
                 let lease = self.lease(*id)?;
                 lease.published = true;

@@ -301,8 +301,13 @@ impl Ledger {
     /// Whether others than the one who releases it still write to its pages.
     fn filled_by_others(&mut self, slot: u32, session: Option<SessionId>) -> bool {
         let fillers = &mut self.record_mut(slot).fillers;
+        let before = fillers.len();
         fillers.retain(|filler| session != Some(*filler));
-        !fillers.is_empty()
+        let (fewer, filled) = (fillers.len() < before, !fillers.is_empty());
+        if fewer {
+            self.note_fillers(slot);
+        }
+        filled
     }
 
     /// The slot of a lease that is this tenant's, of this epoch, and not past its end.

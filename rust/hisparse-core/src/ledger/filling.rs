@@ -6,7 +6,7 @@
 //!                 └─ released, or over ──► quarantined ── the last one's word or end, the holder's too ──► free
 //! ```
 //! They keep no lease alive: they only keep its pages from everyone else until they have stopped writing, or until the
-//! quarantine bound. Not in the journal: a session that outlives its service says again what it fills.
+//! quarantine bound. The journal remembers them: a session that outlives its service may come back later than a release.
 
 use super::core::Ledger;
 use super::lease::{LeaseId, LeaseState, SessionId};
@@ -23,6 +23,7 @@ impl Ledger {
         let fillers = &mut self.record_mut(slot).fillers;
         if !fillers.contains(&session) {
             fillers.push(session);
+            self.note_fillers(slot);
         }
         Ok(())
     }
@@ -50,9 +51,14 @@ impl Ledger {
         let record = self.record_mut(slot);
         let before = record.fillers.len();
         record.fillers.retain(|filler| *filler != session);
-        let last = before > 0 && record.fillers.is_empty();
+        if record.fillers.len() == before {
+            return;
+        }
+        let last = record.fillers.is_empty();
         if last && record.state == LeaseState::Quarantined && record.holder.is_none() {
             self.remove(slot);
+        } else {
+            self.note_fillers(slot);
         }
     }
 }

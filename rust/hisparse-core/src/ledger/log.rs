@@ -98,6 +98,13 @@ impl Ledger {
         self.log.note(|| Entry::Stands { id, state, holder, ttl });
     }
 
+    /// Notes who writes to a lease's pages beside its holder.
+    pub(super) fn note_fillers(&mut self, slot: u32) {
+        let record = self.record(slot);
+        let (id, fillers) = (record.id, record.fillers.clone());
+        self.log.note(|| Entry::Filled { id, fillers });
+    }
+
     pub(super) fn note_ended(&mut self, id: LeaseId) {
         self.log.note(|| Entry::Ended { id });
     }
@@ -126,6 +133,7 @@ impl Record {
             published: self.published,
             shared: self.shared.clone(),
             own: self.own.clone(),
+            fillers: self.fillers.clone(),
         }
     }
 
@@ -142,7 +150,7 @@ impl Record {
             priority: kept.priority,
             state: kept.state,
             holder: kept.holder,
-            fillers: Vec::new(),
+            fillers: kept.fillers.clone(),
             ttl: kept.ttl,
             ends: None,
             since: Moment::ORIGIN,
