@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from hisparse_svc._proto import overview_pb2 as hisparse_dot_v1_dot_overview__pb2
 from hisparse_svc._proto import types_pb2 as hisparse_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hisparse/v1/admin.proto\x12\x0bhisparse.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17hisparse/v1/types.proto\"G\n\x0c\x44rainRequest\x12\x0e\n\x06resume\x18\x01 \x01(\x08\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"W\n\rDrainResponse\x12\x0e\n\x06leases\x18\x01 \x01(\x04\x12\'\n\x08\x63\x61pacity\x18\x02 \x01(\x0b\x32\x15.hisparse.v1.Capacity\x12\r\n\x05\x65mpty\x18\x03 \x01(\x08\"\x16\n\x14GetServerInfoRequest\"\xb7\x03\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63king\x18\x04 \x01(\t\x12\x13\n\x0bpage_tokens\x18\x05 \x01(\x04\x12\x12\n\nhost_bytes\x18\x06 \x01(\x04\x12\x11\n\taddresses\x18\x07 \x03(\t\x12.\n\nstart_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06uptime\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\n \x01(\x08\x12\x0f\n\x07waiters\x18\x0b \x01(\x04\x12>\n\x06limits\x18\x0c \x03(\x0b\x32..hisparse.v1.GetServerInfoResponse.LimitsEntry\x12&\n\x08segments\x18\r \x03(\x0b\x32\x14.hisparse.v1.Segment\x12\r\n\x05notes\x18\x0e \x03(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xd4\x01\n\x07Segment\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x0f\n\x07\x62\x61\x63king\x18\x02 \x01(\t\x12\x12\n\npage_bytes\x18\x03 \x01(\x04\x12\x11\n\tplacement\x18\x04 \x01(\t\x12\x11\n\tplaced_by\x18\x05 \x01(\t\x12;\n\x0cnode_percent\x18\x06 \x03(\x0b\x32%.hisparse.v1.Segment.NodePercentEntry\x1a\x32\n\x10NodePercentEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\r\n\x0b\x44umpRequest\"[\n\x0c\x44umpResponse\x12\'\n\x08\x63\x61pacity\x18\x01 \x01(\x0b\x32\x15.hisparse.v1.Capacity\x12\"\n\x06leases\x18\x02 \x03(\x0b\x32\x12.hisparse.v1.Lease2\xe5\x01\n\x0c\x41\x64minService\x12>\n\x05\x44rain\x12\x19.hisparse.v1.DrainRequest\x1a\x1a.hisparse.v1.DrainResponse\x12V\n\rGetServerInfo\x12!.hisparse.v1.GetServerInfoRequest\x1a\".hisparse.v1.GetServerInfoResponse\x12=\n\x04\x44ump\x12\x18.hisparse.v1.DumpRequest\x1a\x19.hisparse.v1.DumpResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hisparse/v1/admin.proto\x12\x0bhisparse.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ahisparse/v1/overview.proto\x1a\x17hisparse/v1/types.proto\"G\n\x0c\x44rainRequest\x12\x0e\n\x06resume\x18\x01 \x01(\x08\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"W\n\rDrainResponse\x12\x0e\n\x06leases\x18\x01 \x01(\x04\x12\'\n\x08\x63\x61pacity\x18\x02 \x01(\x0b\x32\x15.hisparse.v1.Capacity\x12\r\n\x05\x65mpty\x18\x03 \x01(\x08\"\x16\n\x14GetServerInfoRequest\"\xb7\x03\n\x15GetServerInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0f\n\x07\x62\x61\x63king\x18\x04 \x01(\t\x12\x13\n\x0bpage_tokens\x18\x05 \x01(\x04\x12\x12\n\nhost_bytes\x18\x06 \x01(\x04\x12\x11\n\taddresses\x18\x07 \x03(\t\x12.\n\nstart_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x06uptime\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08\x64raining\x18\n \x01(\x08\x12\x0f\n\x07waiters\x18\x0b \x01(\x04\x12>\n\x06limits\x18\x0c \x03(\x0b\x32..hisparse.v1.GetServerInfoResponse.LimitsEntry\x12&\n\x08segments\x18\r \x03(\x0b\x32\x14.hisparse.v1.Segment\x12\r\n\x05notes\x18\x0e \x03(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xd4\x01\n\x07Segment\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x0f\n\x07\x62\x61\x63king\x18\x02 \x01(\t\x12\x12\n\npage_bytes\x18\x03 \x01(\x04\x12\x11\n\tplacement\x18\x04 \x01(\t\x12\x11\n\tplaced_by\x18\x05 \x01(\t\x12;\n\x0cnode_percent\x18\x06 \x03(\x0b\x32%.hisparse.v1.Segment.NodePercentEntry\x1a\x32\n\x10NodePercentEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\r\n\x0b\x44umpRequest\"[\n\x0c\x44umpResponse\x12\'\n\x08\x63\x61pacity\x18\x01 \x01(\x0b\x32\x15.hisparse.v1.Capacity\x12\"\n\x06leases\x18\x02 \x03(\x0b\x32\x12.hisparse.v1.Lease2\xb7\x02\n\x0c\x41\x64minService\x12>\n\x05\x44rain\x12\x19.hisparse.v1.DrainRequest\x1a\x1a.hisparse.v1.DrainResponse\x12V\n\rGetServerInfo\x12!.hisparse.v1.GetServerInfoRequest\x1a\".hisparse.v1.GetServerInfoResponse\x12P\n\x0bGetOverview\x12\x1f.hisparse.v1.GetOverviewRequest\x1a .hisparse.v1.GetOverviewResponse\x12=\n\x04\x44ump\x12\x18.hisparse.v1.DumpRequest\x1a\x19.hisparse.v1.DumpResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,24 +39,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_options = b'8\001'
   _globals['_SEGMENT_NODEPERCENTENTRY']._loaded_options = None
   _globals['_SEGMENT_NODEPERCENTENTRY']._serialized_options = b'8\001'
-  _globals['_DRAINREQUEST']._serialized_start=130
-  _globals['_DRAINREQUEST']._serialized_end=201
-  _globals['_DRAINRESPONSE']._serialized_start=203
-  _globals['_DRAINRESPONSE']._serialized_end=290
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=292
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=314
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=317
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=756
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=711
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=756
-  _globals['_SEGMENT']._serialized_start=759
-  _globals['_SEGMENT']._serialized_end=971
-  _globals['_SEGMENT_NODEPERCENTENTRY']._serialized_start=921
-  _globals['_SEGMENT_NODEPERCENTENTRY']._serialized_end=971
-  _globals['_DUMPREQUEST']._serialized_start=973
-  _globals['_DUMPREQUEST']._serialized_end=986
-  _globals['_DUMPRESPONSE']._serialized_start=988
-  _globals['_DUMPRESPONSE']._serialized_end=1079
-  _globals['_ADMINSERVICE']._serialized_start=1082
-  _globals['_ADMINSERVICE']._serialized_end=1311
+  _globals['_DRAINREQUEST']._serialized_start=158
+  _globals['_DRAINREQUEST']._serialized_end=229
+  _globals['_DRAINRESPONSE']._serialized_start=231
+  _globals['_DRAINRESPONSE']._serialized_end=318
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=320
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=342
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=345
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=784
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=739
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=784
+  _globals['_SEGMENT']._serialized_start=787
+  _globals['_SEGMENT']._serialized_end=999
+  _globals['_SEGMENT_NODEPERCENTENTRY']._serialized_start=949
+  _globals['_SEGMENT_NODEPERCENTENTRY']._serialized_end=999
+  _globals['_DUMPREQUEST']._serialized_start=1001
+  _globals['_DUMPREQUEST']._serialized_end=1014
+  _globals['_DUMPRESPONSE']._serialized_start=1016
+  _globals['_DUMPRESPONSE']._serialized_end=1107
+  _globals['_ADMINSERVICE']._serialized_start=1110
+  _globals['_ADMINSERVICE']._serialized_end=1421
 # @@protoc_insertion_point(module_scope)

@@ -39,6 +39,7 @@ COMMANDS = {
     "serve": "Run the service: who may hold how much of this node's KV memory.",
     "capacity": "Say what a node has now.",
     "watch": "Follow a node as it changes.",
+    "top": "Watch a node: pools, what fits, the page map, leases, admissions.",
     "leases": "List who holds what.",
     "fleet": "Say what many nodes have: who is there, what fits where, how fresh that is.",
     "admit": "Reserve what one request needs, or say why not.",

@@ -19,7 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from hisparse_svc import _core
-from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2, engine_pb2
+from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2, engine_pb2, overview_pb2
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc import convert, status, values
 from hisparse_svc.rpc.plain import to_plain
@@ -163,6 +163,12 @@ def server_info() -> Call[admin_pb2.GetServerInfoResponse, values.ServerInfo]:
     return _admin(
         "GetServerInfo", admin_pb2.GetServerInfoRequest(), admin_pb2.GetServerInfoResponse, convert.server_info
     )
+
+
+def overview(lengths: Sequence[int] = ()) -> Call[overview_pb2.GetOverviewResponse, dict[str, Any]]:
+    """Ask for the node at a glance; the answer is the document of `hisparse-svc top --json`."""
+    request = _message(overview_pb2.GetOverviewRequest, lengths=list(lengths))
+    return _admin("GetOverview", request, overview_pb2.GetOverviewResponse, to_plain)
 
 
 def get_budget(fields: dict[str, Any]) -> Call[budget_pb2.GetBudgetResponse, dict[str, Any]]:

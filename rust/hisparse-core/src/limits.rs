@@ -208,7 +208,7 @@ pub const MAX_PAGE_VIEWERS: usize = 16;
 pub const PAGE_REST: Duration = Duration::from_millis(500);
 
 /// How long a viewer may take nothing before it loses its place.
-pub const PAGE_SEND_TIMEOUT: Duration = Duration::from_secs(20);
+pub const PAGE_SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Entries of one usage report.
 pub const MAX_USAGE_ENTRIES: usize = 4_096;

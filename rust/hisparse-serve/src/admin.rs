@@ -1,4 +1,4 @@
-//! `AdminService`: drain, who answers, dump.
+//! `AdminService`: drain, who answers, the node at a glance, dump.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use crate::layers::deadline::call_time;
 use crate::memory::Hosting;
 use crate::node::{Node, Standing};
+use crate::overview::{Depth, overview};
 use crate::proto::admin_service_server::AdminService;
 use crate::wire::Reader;
 use crate::{peer, proto, wire};
@@ -85,6 +86,15 @@ impl AdminService for Admin {
             notes: node.notes(),
             limits: bounds().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }))
+    }
+
+    async fn get_overview(
+        &self,
+        request: Request<proto::GetOverviewRequest>,
+    ) -> Result<Response<proto::GetOverviewResponse>, Status> {
+        let deadline = call_time(&request).deadline(Duration::ZERO);
+        let asked = request.into_inner();
+        Ok(Response::new(overview(&self.node, &asked.lengths, Depth::Whole, Some(deadline)).await?))
     }
 
     type DumpStream = Iter<std::vec::IntoIter<Result<proto::DumpResponse, Status>>>;

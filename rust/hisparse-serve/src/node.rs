@@ -31,6 +31,7 @@ use tokio::sync::{oneshot, watch};
 use crate::beginning::{Beginning, Start};
 use crate::env::{MachineClock, MachineEntropy};
 use crate::error::Refusal;
+use crate::history::History;
 use crate::journal::Journal;
 use crate::meeting;
 use crate::memory::Hosting;
@@ -155,6 +156,7 @@ pub(crate) struct Node {
     pub(crate) addresses: Vec<String>,
     pub(crate) watches: AtomicUsize,
     pub(crate) sessions: Sessions,
+    pub(crate) history: History,
     journal: Option<Journal>,
     hosting: Option<Hosting>,
     /// Tells this run of this node from every other.
@@ -277,6 +279,7 @@ impl Node {
             addresses,
             watches: AtomicUsize::new(0),
             sessions,
+            history: History::default(),
             journal,
             hosting,
             life: MachineEntropy.next_u64(),

@@ -7,7 +7,7 @@
 //!        unix ─┐                    ┌─ Capacity, Admission, Budget, Admin; Engine on unix, beside the attach socket
 //!         tcp ─┼─► access, layers ──┤
 //!              │                    └─ health, reflection
-//!        http ─┴─► /healthz /readyz /metrics, gRPC health for probes
+//!        http ─┴─► /healthz /readyz /metrics, gRPC health for probes, and the page
 //! ```
 //! A handle is its owner's: threads do not survive a fork, so in a forked child it is an empty shell, and dropping it
 //! there leaves the parent's sockets and threads alone.
@@ -42,7 +42,7 @@ use crate::node::{Node, NodeConfig, Standing};
 use crate::notices::{Notices, Sink};
 use crate::shutdown::{Ask, Ended, Signals, StopSwitch};
 use crate::tls::{Tls, TlsFiles};
-use crate::{epoch, http, services};
+use crate::{epoch, history, http, services};
 
 /// How long threads have to notice that the runtime ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -386,6 +386,7 @@ impl Bound {
         if let Some(listener) = self.http {
             tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&door), probes));
         }
+        tokio::spawn(history::keep(Arc::clone(&node)));
         tokio::spawn(node.keep_time());
         tokio::spawn(health.follow());
         if let Some(log) = &door.shared.log {

@@ -116,7 +116,8 @@ pub(crate) fn lease(lease: &ledger::Lease, clock: &MachineClock, with_extents: b
     }
 }
 
-const fn lease_state(state: ledger::LeaseState) -> proto::LeaseState {
+/// Where a lease stands.
+pub(crate) const fn lease_state(state: ledger::LeaseState) -> proto::LeaseState {
     match state {
         ledger::LeaseState::Reserved => proto::LeaseState::Reserved,
         ledger::LeaseState::Committed => proto::LeaseState::Committed,

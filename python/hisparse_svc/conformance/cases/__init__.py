@@ -22,6 +22,7 @@ from hisparse_svc.conformance.cases import (  # noqa: I001 - the order of a repo
     publish as publish,
     reclaim as reclaim,
     report_usage as report_usage,
+    get_overview as get_overview,
     dump as dump,
     drain as drain,
 )

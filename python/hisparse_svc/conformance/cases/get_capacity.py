@@ -79,6 +79,8 @@ def what_fits_is_what_is_granted(server: Server) -> None:
         server.call("Admit", **server.asked(prompt_tokens=length, wait=OVERWRITTEN))
     refused = server.refused("Admit", Code.RESOURCE_EXHAUSTED, "POOL_BUSY", **server.asked(prompt_tokens=length))
     equal(refused.pools, [fit.binding], f"pool that refuses request {fit.count + 1} of {length} tokens")
+    if fit.reason:  # a service of before this field says nothing
+        equal(fit.reason, refused.reason, f"reason for which request {fit.count + 1} of {length} tokens is refused")
 
 
 @case("whole-length", needs=["idle"])

@@ -6,7 +6,7 @@
 //! | Extend | plain | router, engine |
 //! | Commit, Renew, Release | head-room | router, engine |
 //! | GetLease | plain | any of the three |
-//! | ListLeases | bulk | any of the three |
+//! | ListLeases, GetOverview | bulk | any of the three |
 //! | Publish, Reclaim, ReportUsage | head-room | engine |
 //! | Drain | head-room | admin |
 //! | Dump | bulk | admin |
@@ -44,7 +44,9 @@ pub(crate) fn of(path: &str) -> Class {
         ("hisparse.v1.AdmissionService", "Admit" | "BatchAdmit") => (Kind::Admit, &[Router]),
         ("hisparse.v1.AdmissionService", "Commit" | "Renew" | "Release") => (Kind::HeadRoom, &[Router, Engine]),
         ("hisparse.v1.AdmissionService", "GetLease") => (Kind::Plain, &Role::ALL),
-        ("hisparse.v1.AdmissionService", "ListLeases") => (Kind::Bulk, &Role::ALL),
+        ("hisparse.v1.AdmissionService", "ListLeases") | ("hisparse.v1.AdminService", "GetOverview") => {
+            (Kind::Bulk, &Role::ALL)
+        }
         ("hisparse.v1.AdmissionService", _) => (Kind::Plain, &[Router, Engine]),
         ("hisparse.v1.EngineService", _) => (Kind::HeadRoom, &[Engine]),
         ("hisparse.v1.AdminService", "GetServerInfo") | ("grpc.health.v1.Health", "Check") => (Kind::HeadRoom, &[]),
@@ -74,7 +76,7 @@ mod tests {
                 seen += 1;
             }
         }
-        assert!(seen >= 19, "{seen} methods");
+        assert!(seen >= 20, "{seen} methods");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const BUCKETS_US: [u64; 14] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000, 5_000_000, 30_000_000, 120_000_000];
 
 /// How an Admit ended: every pair of the labels `result` and `reason`.
-const OUTCOMES: [(&str, &str); 17] = [
+pub(crate) const OUTCOMES: [(&str, &str); 17] = [
     ("granted", ""),
     ("repeated", ""),
     ("validated", ""),
@@ -122,6 +122,11 @@ impl Counters {
             exemplars,
             swap_in,
         }
+    }
+
+    /// Admits so far, by how they ended, in the order of [`OUTCOMES`].
+    pub(crate) fn outcomes(&self) -> [u64; OUTCOMES.len()] {
+        self.outcomes.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// What engines say of their swap-in.

@@ -11,7 +11,7 @@ mod counters;
 mod exposition;
 mod swap_in;
 
-pub(crate) use counters::{Admitted, Counters, Exemplars, Gate};
+pub(crate) use counters::{Admitted, Counters, Exemplars, Gate, OUTCOMES};
 pub(crate) use exposition::Dialect;
 pub(crate) use swap_in::SwapIn;
 

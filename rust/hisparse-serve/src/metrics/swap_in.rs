@@ -74,6 +74,21 @@ impl SwapIn {
         add(&self.steps, report.steps);
     }
 
+    /// Hits and misses by the label `layer_group`.
+    pub(crate) fn totals(&self) -> Vec<proto::SwapInTotals> {
+        let shown = |(layer_group, rows): (String, &Rows)| proto::SwapInTotals {
+            layer_group,
+            hit_rows: rows.hit.load(Ordering::Relaxed),
+            miss_rows: rows.miss.load(Ordering::Relaxed),
+        };
+        self.by_label().map(shown).collect()
+    }
+
+    fn by_label(&self) -> impl Iterator<Item = (String, &Rows)> {
+        let groups = self.groups.iter().enumerate().map(|(group, rows)| (group.to_string(), rows));
+        std::iter::once(("all".to_owned(), &self.unsplit)).chain(groups)
+    }
+
     pub(super) fn write(&self, out: &mut Page) {
         out.head(
             "hisparse_swap_in_rows_total",
@@ -81,8 +96,7 @@ impl SwapIn {
             "rows (one token in one layer) that attention read, as engines report them: hot already, or copied from host \
              memory; layer_group is the number of the group in the pool, or all where an engine does not split them",
         );
-        let groups = self.groups.iter().enumerate().map(|(group, rows)| (group.to_string(), rows));
-        for (group, rows) in std::iter::once(("all".to_owned(), &self.unsplit)).chain(groups) {
+        for (group, rows) in self.by_label() {
             for (result, count) in [("hit", &rows.hit), ("miss", &rows.miss)] {
                 let series = format!("hisparse_swap_in_rows_total{{layer_group=\"{group}\",result=\"{result}\"}}");
                 out.line(&series, count.load(Ordering::Relaxed));
