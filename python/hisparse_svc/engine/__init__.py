@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.engine.importing import Import, LeaseNotHeld
     from hisparse_svc.engine.layer_step import IndexInputs, LayerStep, Overlap
+    from hisparse_svc.engine.metering import SwapInMeter
     from hisparse_svc.engine.parking import ParkedSeat, park_seat, unpark_seat
     from hisparse_svc.engine.ranks import ReaderFence, Ticket, WriterFence
     from hisparse_svc.engine.registration import NotRegistered
@@ -60,6 +61,7 @@ _HOMES = {
     "RowFormat": "hisparse_svc.engine.rows",
     "Choice": "hisparse_svc.engine.variants",
     "SwapIn": "hisparse_svc.engine.swapping",
+    "SwapInMeter": "hisparse_svc.engine.metering",
     "SwapInUsage": "hisparse_svc.rpc.values",
     "Usage": "hisparse_svc.rpc.values",
     "Variants": "hisparse_svc.engine.variants",
@@ -101,6 +103,7 @@ __all__ = [
     "RowFormat",
     "Running",
     "SwapIn",
+    "SwapInMeter",
     "SwapInUsage",
     "Ticket",
     "Usage",

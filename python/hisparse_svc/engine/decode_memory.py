@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.engine.decode_shape import DecodeShape
     from hisparse_svc.engine.host_copy import HostCopy
+    from hisparse_svc.engine.metering import SwapInMeter
 
 __all__ = ["DecodeMemory"]
 
@@ -43,6 +44,7 @@ class DecodeMemory:
         gather_stream: Stream for gathers; none on the CPU.
         backup_stream: Stream for backups: the link carries both directions at once.
         expected_misses: Missing rows to expect over a batch, for the choice of SMs; 0: a share of the picks.
+        meter: Counts what is swapped in; `None` for no count.
     """
 
     shape: DecodeShape
@@ -54,6 +56,7 @@ class DecodeMemory:
     gather_stream: Any = None
     backup_stream: Any = None
     expected_misses: int = 0
+    meter: SwapInMeter | None = None
 
     @staticmethod
     def allocate(shape: DecodeShape, host: HostCopy, device: torch.device | str) -> DecodeMemory:

@@ -23,6 +23,7 @@ from hisparse_svc.engine.captured_step import CapturedStep
 from hisparse_svc.engine.decode_memory import DecodeMemory
 from hisparse_svc.engine.durability import Durability
 from hisparse_svc.engine.layer_step import LayerStep, Overlap
+from hisparse_svc.engine.metering import SwapInMeter
 from hisparse_svc.engine.parking import park_seat, unpark_seat
 from hisparse_svc.engine.running import NotRunning, Running
 from hisparse_svc.engine.session_checks import (
@@ -87,6 +88,7 @@ class DecodeSession:
         *,
         leases: Leases | None = None,
         overlap: Overlap = Overlap.PREFETCH,
+        metered: bool = False,
     ) -> None:
         """Allocate everything, with all seats free.
 
@@ -96,12 +98,15 @@ class DecodeSession:
             device: Where to decode; `"cpu"` runs the reference kernels.
             leases: Who commits and releases leases, `HostPool.client`.
             overlap: What of the swap-in to hide.
+            metered: Count hits and misses of each layer group, for `meter.report`.
 
         Raises:
             InvalidInput: The host memory is of another shape, or an overlap that there is not.
             DeviceUnavailable: The device is a GPU, and there is none.
         """
         self.memory = DecodeMemory.allocate(shape, host, device)
+        if metered:
+            self.memory.meter = SwapInMeter(shape, device)
         self.running: dict[int, Running] = {}
         self.overlap = _overlap(overlap)
         self._leases = leases
@@ -113,6 +118,11 @@ class DecodeSession:
     def shape(self) -> DecodeShape:
         """Shape of the session."""
         return self.memory.shape
+
+    @property
+    def meter(self) -> SwapInMeter | None:
+        """What it swapped in; `None` unless it was made `metered`."""
+        return self.memory.meter
 
     @property
     def free_seats(self) -> int:
@@ -432,6 +442,8 @@ class DecodeSession:
             raise
         finally:
             self._stepping = False
+        if self.meter is not None:
+            self.meter.steps += 1
         added = self.shape.geometry.query_rows
         for request in requests:
             request.length += added

@@ -235,6 +235,8 @@ class LayerStep:
             expected_misses=memory.expected_misses,
             first_layers=1 if ahead else 0,
         )
+        if memory.meter is not None:
+            memory.meter.count(group, self.plan)
 
     def _back_up(self, group: int) -> None:
         memory = self._memory
