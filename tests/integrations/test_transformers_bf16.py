@@ -7,7 +7,7 @@ the plain run, and no layer has a router.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -17,6 +17,9 @@ from hisparse_svc.kernels.decode.rows import BF16_ROWS, FP8_ROWS, pack_rows
 from transformers import DynamicCache
 
 from tests.integrations import models
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROMPT_TOKENS, STEPS = 330, 12
 TOKENS = models.prompt(PROMPT_TOKENS + STEPS, 4)
@@ -42,16 +45,16 @@ class Picks:
         return self.kept.pop(0) if picks.shape[1] == 1 else None
 
 
-def logits(model: Any, cache: Any, hook: Any) -> torch.Tensor:
-    """Logits of each decode step, `[step, vocabulary]`, over tokens that are the same each time."""
+def logits(model: Any, cache: Any, hook: Any, tokens: Sequence[int] = TOKENS, steps: int = STEPS) -> torch.Tensor:
+    """Logits of the last steps, `[step, vocabulary]`, over tokens that are the same each time."""
     indexers = [layer.self_attn.indexer for layer in model.model.layers if layer.self_attn.indexer is not None]
     hooks = [indexer.register_forward_hook(hook) for indexer in indexers]
-    ids = torch.tensor([TOKENS], device=model.device)
+    ids, prompt = torch.tensor([tokens], device=model.device), len(tokens) - steps
     with torch.no_grad():
-        model(input_ids=ids[:, :PROMPT_TOKENS], **cache_argument(model, cache))
+        model(input_ids=ids[:, :prompt], logits_to_keep=1, **cache_argument(model, cache))
         found = [
             model(input_ids=ids[:, at : at + 1], **cache_argument(model, cache)).logits[0, -1].float()
-            for at in range(PROMPT_TOKENS, len(TOKENS))
+            for at in range(prompt, len(tokens))
         ]
     for one in hooks:
         one.remove()

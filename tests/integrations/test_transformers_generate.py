@@ -15,6 +15,9 @@ from hisparse_svc.integrations.transformers import HostCache, HostKv, cache_argu
 from tests.integrations import models
 
 SMALL: dict[str, Any] = {"kv_bytes": "24MiB", "host_pool": "64MiB", "kv_dtype": "bfloat16"}
+PREFILL_TOKENS = 500
+"""Tokens of a piece of a long prompt."""
+
 LONG = bool(os.environ.get("HISPARSE_TRANSFORMERS_LONG"))
 
 
@@ -34,19 +37,32 @@ def test_generate_gives_the_tokens_of_plain_transformers(family: str, hot_rows: 
         assert seats.free == seats.total
 
 
-@pytest.mark.skipif(not LONG, reason="minutes of one core: make check-deep sets HISPARSE_TRANSFORMERS_LONG")
 @pytest.mark.parametrize("family", models.FAMILIES)
-@pytest.mark.parametrize(("tokens", "hot_rows"), [(300, 128), (8000, 256)])
-def test_512_steps_give_the_tokens_of_plain_transformers(family: str, tokens: int, hot_rows: int) -> None:
-    given, new, context = models.prompt(tokens, 0), 512, 16_384
+@pytest.mark.parametrize(
+    ("tokens", "steps", "hot_rows"),
+    [
+        (300, 512, 128),
+        (8000, 24, 256),
+        pytest.param(
+            8000,
+            512,
+            256,
+            marks=pytest.mark.skipif(not LONG, reason="minutes of one core: HISPARSE_TRANSFORMERS_LONG=1"),
+        ),
+    ],
+)
+def test_long_prompts_and_many_steps_give_the_tokens_of_plain_transformers(
+    family: str, tokens: int, steps: int, hot_rows: int
+) -> None:
+    given, context = models.prompt(tokens, 0), 16_384
     model = models.make(family, context_tokens=context)
     with HostKv.embedded(model, hot_rows=hot_rows, **{**SMALL, "host_pool": "256MiB", "kv_bytes": "48MiB"}) as kv:
-        options = {"max_new_tokens": new, "do_sample": False, "prefill_chunk_size": 500}
-        cache = cache_argument(model, kv.request(tokens, new))
+        options = {"max_new_tokens": steps, "do_sample": False, "prefill_chunk_size": PREFILL_TOKENS}
+        cache = cache_argument(model, kv.request(tokens, steps))
         found = model.generate(torch.tensor([given]), **cache, **options)
-        wanted = models.plain_tokens(family, given, new, context_tokens=context, chunk=500)
+        wanted = models.plain_tokens(family, given, steps, context_tokens=context, chunk=PREFILL_TOKENS)
         assert found[0, tokens:].tolist() == wanted
-        assert kv.swapped_rows > 100_000
+        assert kv.swapped_rows > 200 * steps
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HostCache", "HostLayer"]
 
+_REQUESTS_AT_ONCE = 8
+"""Requests whose index keys are in fp32 at a time: 256 MiB where each has 64 K tokens."""
+
 
 class _Abandoned(Exception):
     """What a step that is dropped ends with."""
@@ -167,10 +170,13 @@ class HostCache(Cache):
         else:
             session.prefill(self.requests[0], layer, self._rows, keys=key[0].contiguous(), first=self._first)
             keys = session.memory.keys[group]
-        tokens = max(request.length for request in self.requests) + self._count
-        found = key.new_empty((len(self.requests), tokens, key.shape[-1]))
-        for number, request in enumerate(self.requests):
-            _copy_keys(keys, request.pages, found[number])
+        lengths = [request.length + self._count for request in self.requests]
+        found = key.new_empty((len(self.requests), max(lengths), key.shape[-1]))
+        seats = torch.tensor([request.seat for request in self.requests], device=key.device)
+        _copy_keys(keys, session.memory.cache.state.page_map[seats], found)
+        if min(lengths) < max(lengths):
+            behind = torch.arange(max(lengths), device=key.device) >= torch.tensor(lengths, device=key.device)[:, None]
+            found.masked_fill_(behind[:, :, None], 0)  # anything may be there
         return found
 
     def attend(self, layer: int, q: Tensor, indices: Tensor, *, scale: float) -> Tensor:
@@ -253,15 +259,22 @@ class HostCache(Cache):
         return torch.nn.functional.pad(picks, (0, missing), value=-1)
 
 
-def _copy_keys(keys: IndexKeys, pages: Sequence[int], to: Tensor) -> None:
-    """Copy index keys of a request's first tokens, `[token, 128]`, as numbers; zeroes where it has no page for them."""
-    held = torch.tensor(pages[: -(-to.shape[0] // PAGE_ROWS)], device=keys.pages.device)
-    values = keys.values()[held].float()
-    if keys.stored.dtype is not torch.float32:
-        values *= keys.scales()[held].unsqueeze(-1)
-    values = values.flatten(0, 1)[: to.shape[0]]
-    to[: values.shape[0]] = values
-    to[values.shape[0] :] = 0
+def _copy_keys(keys: IndexKeys, page_map: Tensor, to: Tensor) -> None:
+    """Copy index keys of the first tokens of some requests, `[request, token, 128]`, as numbers.
+
+    Args:
+        keys: Index keys of a group.
+        page_map: The requests' pages, `i32 [request, page]`.
+        to: Where to.
+    """
+    tokens = to.shape[1]
+    for first in range(0, to.shape[0], _REQUESTS_AT_ONCE):
+        some = slice(first, first + _REQUESTS_AT_ONCE)
+        held = page_map[some, : -(-tokens // PAGE_ROWS)].clamp_min(0)
+        values = keys.values()[held].float()
+        if keys.stored.dtype is not torch.float32:
+            values *= keys.scales()[held].unsqueeze(-1)
+        to[some] = values.flatten(1, 2)[:, :tokens]
 
 
 def read_rows(rows: Tensor, pages: Sequence[int], tokens: int, device: torch.device) -> Tensor:
