@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from gpu import document, keep, note
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -58,7 +59,7 @@ def logits_and_rows() -> dict[str, Any]:
     tokens = torch.randint(0, decode_on_gpu.VOCABULARY, (PROMPT_TOKENS + STEPS,)).tolist()
     top_k, picks = model.config.index_topk, Picks()
     wanted = logits(model, DynamicCache(config=model.config), picks.keep, tokens, STEPS)
-    result: dict[str, Any] = {"logits": {}, "fp8_rows_by_layer": []}
+    result: dict[str, Any] = {"logits": {}, "rows": []}
     for hot_rows in (top_k, top_k * 3 // 2, 2 * top_k):
         sizes = {"host_pool": "256MiB", "kv_bytes": "512MiB"}
         with (
@@ -83,8 +84,8 @@ def logits_and_rows() -> dict[str, Any]:
                         )
                         for packed in (pack_rows(rows, FP8_ROWS), pack_rows(rows, BF16_ROWS))
                     )
-                    result["fp8_rows_by_layer"].append(of(error(fp8, bf16)))
-                    note("layer", layer, "FP8 against BF16 rows", result["fp8_rows_by_layer"][-1])
+                    result["rows"].append(of(error(fp8, bf16)))
+                    note("layer", layer, "FP8 against BF16 rows", result["rows"][-1])
     return result
 
 
@@ -95,9 +96,9 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=["logits", *SCALES])
     asked = parser.parse_args()
     parts = asked.part or ["logits", *SCALES]
-    result = document("as named", prompt_tokens=PROMPT_TOKENS, steps=STEPS)
+    result = document("as named", transformers=transformers.__version__, prompt_tokens=PROMPT_TOKENS, steps=STEPS)
     for part in parts:
-        result[part] = logits_and_rows() if part == "logits" else decode_on_gpu.main(SCALES[part])
+        result |= logits_and_rows() if part == "logits" else {part: decode_on_gpu.main(SCALES[part])}
         keep(result, asked.out)
         gc.collect()
         torch.cuda.empty_cache()
