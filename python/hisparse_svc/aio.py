@@ -72,9 +72,9 @@ class Client:
         """As `hisparse_svc.Client.get_capacity`."""
         return await self._run(calls.get_capacity(lengths, tenant))
 
-    async def watch_capacity(self, lengths: Iterable[int] = ()) -> AsyncGenerator[values.Capacity]:
+    async def watch_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> AsyncGenerator[values.Capacity]:
         """As `hisparse_svc.Client.watch_capacity`."""
-        watching = Watching(lengths, self.timeout_s)
+        watching = Watching(lengths, self.timeout_s, tenant)
         while True:
             error: HiSparseError = Unreachable(ENDED)
             try:

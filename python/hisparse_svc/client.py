@@ -26,11 +26,12 @@ from hisparse_svc.rpc.tls import resolve as resolve_tls
 from hisparse_svc.rpc.watching import ENDED, Watching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from google.protobuf.message import Message
 
+    from hisparse_svc._proto import capacity_pb2
     from hisparse_svc.rpc.calls import Call
     from hisparse_svc.rpc.tls import Tls
 
@@ -84,20 +85,28 @@ class Client:
         """Give the node as it is now, and how many requests of each length (in tokens) fit, for a tenant."""
         return self._run(calls.get_capacity(lengths, tenant))
 
-    def watch_capacity(self, lengths: Iterable[int] = ()) -> Iterator[values.Capacity]:
+    def watch_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> Iterator[values.Capacity]:
         """Give the node now and after every change, at most 20 times a second, until the iterator is closed.
 
         A watch whose stream breaks goes on by itself from where it was. It gives up, and raises why, when it could not
         for `timeout_s`. After a service that began anew the next value has `resync` set: what was seen before is void.
+        What fits is what this tenant would get.
         """
-        watching = Watching(lengths, self.timeout_s)
+        with contextlib.closing(self.watch_messages(lengths, tenant=tenant)) as messages:
+            for _, seen in messages:
+                if seen is not None:
+                    yield seen
+
+    def watch_messages(
+        self, lengths: Iterable[int] = (), *, tenant: str = ""
+    ) -> Generator[tuple[capacity_pb2.WatchCapacityResponse, values.Capacity | None]]:
+        """Give each message of the service as it came, and the node after it; `None` where it says nothing new."""
+        watching = Watching(lengths, self.timeout_s, tenant)
         while True:
             error: HiSparseError = Unreachable(ENDED)
             try:
                 for message in self.stream(watching.call()):
-                    seen = watching.feed(message)
-                    if seen is not None:
-                        yield seen
+                    yield message, watching.feed(message)
             except HiSparseError as broken:
                 error = broken
             rest = None if self._closed else watching.rest_s(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import selectors
 import socket
 import threading
@@ -15,8 +16,10 @@ import pytest
 from hisparse_svc import Client, Node, Unreachable, aio
 from hisparse_svc.rpc.refusals import Draining
 
+from tests.conftest import run
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 class Cable:
@@ -155,3 +158,44 @@ def test_a_watch_gives_up_when_nobody_comes_back(tmp_path: Path) -> None:
         with pytest.raises((Unreachable, Draining)):
             next(watch)
         assert time.monotonic() - begun < 5
+
+
+def test_the_command_goes_on_after_its_stream_was_cut(node: Node, cable: Cable) -> None:
+    def cut() -> None:
+        until(lambda: cable.connections == 1)
+        time.sleep(0.5)  # until it has the first answer, most likely: one that has none begins as anybody does
+        cable.cut()
+        until(lambda: cable.connections == 2)
+        node.client.admit(pages=10)
+
+    meanwhile = threading.Thread(target=cut)
+    meanwhile.start()
+    told = run("watch", "--target", cable.target, "--length", "64", "--count", "2", "--json")
+    meanwhile.join()
+    assert told.code == 0, told.err
+    messages = [json.loads(line) for line in told.out.splitlines()]
+    assert "snapshot" in messages[0]
+    assert [message["sync"] for message in messages if "sync" in message][1:] == [{"resumed": True}]
+    pools = {pool["name"]: pool for pool in messages[-1]["delta"]["pools"]}
+    assert pools["host_pages"]["reserved"] == 10, messages[-1]
+
+
+def test_a_watch_of_a_tenant_says_what_that_tenant_would_get() -> None:
+    with Node.embedded(host_pool="1GiB", backing="none", tenants="batch: host_pages=..30") as node:
+        watch = node.client.watch_capacity(tenant="batch")
+        assert next(watch).largest_grant_tokens == 30 * 64
+        node.client.admit(pages=10, tenant="batch")
+        assert next(watch).largest_grant_tokens == 20 * 64
+        watch.close()
+        told = run("watch", "--target", node.target, "--tenant", "batch", "--count", "1", "--json")
+        assert json.loads(told.out.splitlines()[0])["snapshot"]["largest_grant_tokens"] == 20 * 64
+        told = run("watch", "--target", node.target, "--tenant", "x" * 100, "--count", "0", "--length", "8K", "--json")
+        assert (told.code, [problem["field"] for problem in told.document["problems"]]) == (2, ["--length", "--count"])
+
+
+def until(so: Callable[[], bool]) -> None:
+    """Wait for something that another process brings about."""
+    deadline = time.monotonic() + 30
+    while not so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

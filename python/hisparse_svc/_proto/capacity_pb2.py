@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from hisparse_svc._proto import types_pb2 as hisparse_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahisparse/v1/capacity.proto\x12\x0bhisparse.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17hisparse/v1/types.proto\"5\n\x12GetCapacityRequest\x12\x0f\n\x07lengths\x18\x01 \x03(\x04\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"\xb7\x02\n\x13GetCapacityResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12/\n\x0bobserved_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x05pools\x18\x04 \x03(\x0b\x32\x11.hisparse.v1.Pool\x12\x1c\n\x14largest_grant_tokens\x18\x05 \x01(\x04\x12\x1a\n\x12max_request_tokens\x18\x06 \x01(\x04\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x1c\n\x14largest_extent_pages\x18\x08 \x01(\x04\x12\x1e\n\x04\x66its\x18\t \x03(\x0b\x32\x10.hisparse.v1.Fit\x12\"\n\x06quotas\x18\n \x03(\x0b\x32\x12.hisparse.v1.Quota\"=\n\x14WatchCapacityRequest\x12\x14\n\x0cresume_token\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x03(\x04\"\xa3\x02\n\x15WatchCapacityResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12)\n\x08snapshot\x18\x03 \x01(\x0b\x32\x15.hisparse.v1.CapacityH\x00\x12&\n\x04sync\x18\x04 \x01(\x0b\x32\x16.hisparse.v1.WatchSyncH\x00\x12+\n\x05\x64\x65lta\x18\x05 \x01(\x0b\x32\x1a.hisparse.v1.CapacityDeltaH\x00\x12*\n\x06resync\x18\x08 \x01(\x0b\x32\x18.hisparse.v1.WatchResyncH\x00\x12\x1e\n\x04\x66its\x18\x06 \x03(\x0b\x32\x10.hisparse.v1.Fit\x12\x14\n\x0cresume_token\x18\x07 \x01(\x0c\x42\x07\n\x05\x65vent\"\x1c\n\tWatchSync\x12\x0f\n\x07resumed\x18\x01 \x01(\x08\"\x1d\n\x0bWatchResync\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xcc\x01\n\rCapacityDelta\x12/\n\x0bobserved_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x05pools\x18\x02 \x03(\x0b\x32\x11.hisparse.v1.Pool\x12\x1c\n\x14largest_grant_tokens\x18\x03 \x01(\x04\x12\x1a\n\x12max_request_tokens\x18\x04 \x01(\x04\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x1c\n\x14largest_extent_pages\x18\x06 \x01(\x04\x32\xbd\x01\n\x0f\x43\x61pacityService\x12P\n\x0bGetCapacity\x12\x1f.hisparse.v1.GetCapacityRequest\x1a .hisparse.v1.GetCapacityResponse\x12X\n\rWatchCapacity\x12!.hisparse.v1.WatchCapacityRequest\x1a\".hisparse.v1.WatchCapacityResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahisparse/v1/capacity.proto\x12\x0bhisparse.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17hisparse/v1/types.proto\"5\n\x12GetCapacityRequest\x12\x0f\n\x07lengths\x18\x01 \x03(\x04\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"\xb7\x02\n\x13GetCapacityResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12/\n\x0bobserved_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x05pools\x18\x04 \x03(\x0b\x32\x11.hisparse.v1.Pool\x12\x1c\n\x14largest_grant_tokens\x18\x05 \x01(\x04\x12\x1a\n\x12max_request_tokens\x18\x06 \x01(\x04\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x1c\n\x14largest_extent_pages\x18\x08 \x01(\x04\x12\x1e\n\x04\x66its\x18\t \x03(\x0b\x32\x10.hisparse.v1.Fit\x12\"\n\x06quotas\x18\n \x03(\x0b\x32\x12.hisparse.v1.Quota\"M\n\x14WatchCapacityRequest\x12\x14\n\x0cresume_token\x18\x01 \x01(\x0c\x12\x0f\n\x07lengths\x18\x02 \x03(\x04\x12\x0e\n\x06tenant\x18\x03 \x01(\t\"\xa3\x02\n\x15WatchCapacityResponse\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12)\n\x08snapshot\x18\x03 \x01(\x0b\x32\x15.hisparse.v1.CapacityH\x00\x12&\n\x04sync\x18\x04 \x01(\x0b\x32\x16.hisparse.v1.WatchSyncH\x00\x12+\n\x05\x64\x65lta\x18\x05 \x01(\x0b\x32\x1a.hisparse.v1.CapacityDeltaH\x00\x12*\n\x06resync\x18\x08 \x01(\x0b\x32\x18.hisparse.v1.WatchResyncH\x00\x12\x1e\n\x04\x66its\x18\x06 \x03(\x0b\x32\x10.hisparse.v1.Fit\x12\x14\n\x0cresume_token\x18\x07 \x01(\x0c\x42\x07\n\x05\x65vent\"\x1c\n\tWatchSync\x12\x0f\n\x07resumed\x18\x01 \x01(\x08\"\x1d\n\x0bWatchResync\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xcc\x01\n\rCapacityDelta\x12/\n\x0bobserved_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12 \n\x05pools\x18\x02 \x03(\x0b\x32\x11.hisparse.v1.Pool\x12\x1c\n\x14largest_grant_tokens\x18\x03 \x01(\x04\x12\x1a\n\x12max_request_tokens\x18\x04 \x01(\x04\x12\x10\n\x08\x64raining\x18\x05 \x01(\x08\x12\x1c\n\x14largest_extent_pages\x18\x06 \x01(\x04\x32\xbd\x01\n\x0f\x43\x61pacityService\x12P\n\x0bGetCapacity\x12\x1f.hisparse.v1.GetCapacityRequest\x1a .hisparse.v1.GetCapacityResponse\x12X\n\rWatchCapacity\x12!.hisparse.v1.WatchCapacityRequest\x1a\".hisparse.v1.WatchCapacityResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,15 +38,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCAPACITYRESPONSE']._serialized_start=157
   _globals['_GETCAPACITYRESPONSE']._serialized_end=468
   _globals['_WATCHCAPACITYREQUEST']._serialized_start=470
-  _globals['_WATCHCAPACITYREQUEST']._serialized_end=531
-  _globals['_WATCHCAPACITYRESPONSE']._serialized_start=534
-  _globals['_WATCHCAPACITYRESPONSE']._serialized_end=825
-  _globals['_WATCHSYNC']._serialized_start=827
-  _globals['_WATCHSYNC']._serialized_end=855
-  _globals['_WATCHRESYNC']._serialized_start=857
-  _globals['_WATCHRESYNC']._serialized_end=886
-  _globals['_CAPACITYDELTA']._serialized_start=889
-  _globals['_CAPACITYDELTA']._serialized_end=1093
-  _globals['_CAPACITYSERVICE']._serialized_start=1096
-  _globals['_CAPACITYSERVICE']._serialized_end=1285
+  _globals['_WATCHCAPACITYREQUEST']._serialized_end=547
+  _globals['_WATCHCAPACITYRESPONSE']._serialized_start=550
+  _globals['_WATCHCAPACITYRESPONSE']._serialized_end=841
+  _globals['_WATCHSYNC']._serialized_start=843
+  _globals['_WATCHSYNC']._serialized_end=871
+  _globals['_WATCHRESYNC']._serialized_start=873
+  _globals['_WATCHRESYNC']._serialized_end=902
+  _globals['_CAPACITYDELTA']._serialized_start=905
+  _globals['_CAPACITYDELTA']._serialized_end=1109
+  _globals['_CAPACITYSERVICE']._serialized_start=1112
+  _globals['_CAPACITYSERVICE']._serialized_end=1301
 # @@protoc_insertion_point(module_scope)

@@ -43,12 +43,14 @@ class GetCapacityResponse(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., pools: _Optional[_Iterable[_Union[_types_pb2.Pool, _Mapping]]] = ..., largest_grant_tokens: _Optional[int] = ..., max_request_tokens: _Optional[int] = ..., draining: bool = ..., largest_extent_pages: _Optional[int] = ..., fits: _Optional[_Iterable[_Union[_types_pb2.Fit, _Mapping]]] = ..., quotas: _Optional[_Iterable[_Union[_types_pb2.Quota, _Mapping]]] = ...) -> None: ...
 
 class WatchCapacityRequest(_message.Message):
-    __slots__ = ("resume_token", "lengths")
+    __slots__ = ("resume_token", "lengths", "tenant")
     RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     resume_token: bytes
     lengths: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, resume_token: _Optional[bytes] = ..., lengths: _Optional[_Iterable[int]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, resume_token: _Optional[bytes] = ..., lengths: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class WatchCapacityResponse(_message.Message):
     __slots__ = ("epoch", "sequence", "snapshot", "sync", "delta", "resync", "fits", "resume_token")

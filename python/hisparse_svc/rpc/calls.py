@@ -81,10 +81,11 @@ def get_capacity(lengths: Iterable[int], tenant: str = "") -> Call[capacity_pb2.
 
 
 def watch_capacity(
-    lengths: Iterable[int], resume_token: bytes = b""
+    lengths: Iterable[int], resume_token: bytes = b"", tenant: str = ""
 ) -> Call[capacity_pb2.WatchCapacityResponse, capacity_pb2.WatchCapacityResponse]:
     """Ask to be told of changes, from where a token came; the answers go through `convert.Watched`."""
-    request = _message(capacity_pb2.WatchCapacityRequest, lengths=list(lengths), resume_token=resume_token)
+    asked = {"lengths": list(lengths), "resume_token": resume_token, "tenant": tenant}
+    request = _message(capacity_pb2.WatchCapacityRequest, **asked)
     return _capacity("WatchCapacity", request, capacity_pb2.WatchCapacityResponse, lambda message: message)
 
 

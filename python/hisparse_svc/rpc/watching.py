@@ -38,10 +38,12 @@ class Watching:
     Args:
         lengths: Lengths in tokens, answered in every message.
         patience_s: How long it tries to go on before it gives up.
+        tenant: As whom; by default as one without settings that holds nothing.
     """
 
-    def __init__(self, lengths: Iterable[int], patience_s: float) -> None:
+    def __init__(self, lengths: Iterable[int], patience_s: float, tenant: str = "") -> None:
         self._lengths = list(lengths)
+        self._tenant = tenant
         self._patience_s = patience_s
         self._watched = convert.Watched()
         self._token = b""
@@ -50,7 +52,7 @@ class Watching:
 
     def call(self) -> Call[capacity_pb2.WatchCapacityResponse, capacity_pb2.WatchCapacityResponse]:
         """Give the call that begins the watch, or goes on with it."""
-        return calls.watch_capacity(self._lengths, self._token)
+        return calls.watch_capacity(self._lengths, self._token, self._tenant)
 
     def feed(self, message: capacity_pb2.WatchCapacityResponse) -> values.Capacity | None:
         """Take one message in; `None` where it says nothing new."""

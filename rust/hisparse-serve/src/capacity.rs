@@ -13,7 +13,7 @@ use crate::error::Refusal;
 use crate::layers::deadline::call_time;
 use crate::node::Node;
 use crate::proto::capacity_service_server::CapacityService;
-use crate::watch::{Start, Told, Watch};
+use crate::watch::{Asked, Start, Told, Watch};
 use crate::{peer, proto, wire};
 
 /// The service.
@@ -66,13 +66,17 @@ impl CapacityService for Capacity {
         &self,
         request: Request<proto::WatchCapacityRequest>,
     ) -> Result<Response<Self::WatchCapacityStream>, Status> {
-        let proto::WatchCapacityRequest { resume_token, lengths } = request.into_inner();
+        let rights = peer::rights(&request)?;
+        let proto::WatchCapacityRequest { resume_token, lengths, tenant } = request.into_inner();
+        if !tenant.is_empty() {
+            rights.act_for(&tenant)?;
+        }
         let start = Start::read(&self.node, &resume_token)?;
         let place = self
             .node
             .enter_watch(MAX_WATCHES)
             .ok_or(Refusal::Overloaded { what: "watches", limit: MAX_WATCHES as u64 })?;
-        let told = Watch::begin(&self.node, start, lengths, place, self.stopping.clone())?;
+        let told = Watch::begin(&self.node, start, Asked { tenant, lengths }, place, self.stopping.clone())?;
         Ok(Response::new(told))
     }
 }

@@ -147,11 +147,11 @@ mod tests {
     use super::*;
     use crate::admission::Admission;
     use crate::env::MachineClock;
-    use crate::layers::deadline::DeadlineLayer;
+    use crate::layers::deadline::Deadlines;
+    use crate::layers::gate::Layer;
     use crate::node::NodeConfig;
     use crate::proto;
     use crate::proto::admission_service_server::AdmissionServiceServer;
-    use tower_layer::Layer;
 
     fn node(pages: u64) -> Arc<Node> {
         let config = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(pages, 16));
@@ -161,7 +161,7 @@ mod tests {
     /// Calls the service as the connection does, and gives back what the connection would send.
     async fn call(node: &Arc<Node>, method: &str, message: &impl Message) -> Response<Body> {
         let inner = AdmissionServiceServer::new(Admission::new(Arc::clone(node)));
-        let mut service = DeadlineLayer::new(node.clock).layer(HandingOver(inner));
+        let mut service = Deadlines::new(node.clock).before(HandingOver(inner));
         let mut bytes = vec![0];
         bytes.extend(u32::try_from(message.encoded_len()).unwrap().to_be_bytes());
         bytes.extend(message.encode_to_vec());

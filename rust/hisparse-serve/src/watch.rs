@@ -85,10 +85,30 @@ fn token(node: &Node, sequence: u64) -> Vec<u8> {
     token
 }
 
+/// What a reader wants to be told of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// As whom; empty: as one without settings that holds nothing.
+    pub(crate) tenant: String,
+    pub(crate) lengths: Vec<u64>,
+}
+
+impl Asked {
+    /// The node as this reader sees it now.
+    fn look(&self, node: &Node) -> Result<(proto::Capacity, Vec<proto::Fit>), Refusal> {
+        look(node, &self.tenant, &self.lengths, None)
+    }
+
+    /// Whether a reader that names a sequence may yet know less than another who does: of other lengths, as another tenant.
+    fn is_special(&self) -> bool {
+        !self.lengths.is_empty() || !self.tenant.is_empty()
+    }
+}
+
 /// A watch at work.
 pub(crate) struct Watch {
     node: Arc<Node>,
-    lengths: Vec<u64>,
+    asked: Asked,
     /// What the reader has.
     seen: proto::Capacity,
     sender: mpsc::Sender<proto::WatchCapacityResponse>,
@@ -103,17 +123,17 @@ impl Watch {
     pub(crate) fn begin(
         node: &Arc<Node>,
         start: Start,
-        lengths: Vec<u64>,
+        asked: Asked,
         place: WatchPlace,
         stopping: watch::Receiver<bool>,
     ) -> Result<Told, Refusal> {
         // Changes are listened to before the first look, so that none falls between the two.
         let changes = node.changes();
         meeting::point();
-        let (seen, fits) = look(node, "", &lengths, None)?;
+        let (seen, fits) = asked.look(node)?;
         let (sender, messages) = mpsc::channel(1);
         let (last_word, end) = oneshot::channel();
-        let watch = Self { node: Arc::clone(node), lengths, seen, sender, _place: place };
+        let watch = Self { node: Arc::clone(node), asked, seen, sender, _place: place };
         meeting::spawn(async move {
             if let Some(refusal) = watch.run(start, fits, changes, stopping).await {
                 // A reader that is gone needs no last word.
@@ -139,8 +159,8 @@ impl Watch {
                     () = self.sender.closed() => return Err(End::Gone),
                     news = changes.changed() => news.map_err(|_| End::Gone)?,
                 }
-                // The lengths were right at the start, so an error is a node that decides nothing any more.
-                let (now, fits) = look(&self.node, "", &self.lengths, None).map_err(End::Said)?;
+                // What was asked was right at the start, so an error is a node that decides nothing any more.
+                let (now, fits) = self.asked.look(&self.node).map_err(End::Said)?;
                 if now.sequence == self.seen.sequence {
                     continue;
                 }
@@ -165,7 +185,7 @@ impl Watch {
     async fn open(&self, start: Start, fits: Vec<proto::Fit>) -> Result<(), End> {
         let resumed = match start {
             Start::From(sequence) if sequence <= self.seen.sequence => {
-                if sequence < self.seen.sequence || !self.lengths.is_empty() {
+                if sequence < self.seen.sequence || self.asked.is_special() {
                     self.send(Event::Delta(self.delta(self.seen.pools.clone())), fits).await?;
                 }
                 true
@@ -255,7 +275,7 @@ mod tests {
         let node = Arc::new(node(Epoch::FIRST));
         let (_stop, stopping) = watch::channel(false);
         let place = node.enter_watch(1).unwrap();
-        let mut told = Watch::begin(&node, Start::Fresh, Vec::new(), place, stopping).unwrap();
+        let mut told = Watch::begin(&node, Start::Fresh, Asked::default(), place, stopping).unwrap();
         for round in 0..200 {
             node.decide(None, |state, _| state.ledger.set_draining(round % 2 == 0)).unwrap();
             tokio::task::yield_now().await;
@@ -275,7 +295,7 @@ mod tests {
         let node = Arc::new(node(Epoch::FIRST));
         let (_stop, stopping) = watch::channel(false);
         let place = node.enter_watch(1).unwrap();
-        let mut told = Watch::begin(&node, Start::Fresh, Vec::new(), place, stopping).unwrap();
+        let mut told = Watch::begin(&node, Start::Fresh, Asked::default(), place, stopping).unwrap();
         tokio::time::sleep(WATCH_SEND_TIMEOUT + Duration::from_secs(1)).await;
         assert!(node.enter_watch(1).is_some(), "its place is free");
         let mut next = async || std::future::poll_fn(|cx| Pin::new(&mut told).poll_next(cx)).await;

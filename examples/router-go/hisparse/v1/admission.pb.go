@@ -63,7 +63,8 @@ type AdmitRequest struct {
 	Priority int32 `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
 	// Life of the reservation without Commit; absent means 30 s; from 1 ms to 1 h.
 	Ttl *durationpb.Duration `protobuf:"bytes,9,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	// Longest wait for room before POOL_BUSY or QUOTA is answered; absent or zero means none; at most 10 min.
+	// Longest wait for room before POOL_BUSY or QUOTA is answered; absent or zero means none, but for
+	// 100 ms where only pages that are being zeroed are missing; at most 10 min.
 	Wait *durationpb.Duration `protobuf:"bytes,10,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Decide and say, but reserve nothing. Answers without a lease id, or with the refusal of the real call.
 	ValidateOnly bool `protobuf:"varint,11,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`

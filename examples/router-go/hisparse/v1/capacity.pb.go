@@ -30,7 +30,8 @@ type GetCapacityRequest struct {
 	// Lengths in tokens to be answered in `fits`; at most 64, each at least 1.
 	Lengths []uint64 `protobuf:"varint,1,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
 	// Whose view `largest_grant_tokens` and `fits` give: what this tenant would get, its quota considered.
-	// Empty: those of a node whose every page is anyone's.
+	// Empty: what a tenant would get that has no settings and holds nothing. What is kept for others is not free to it;
+	// pages that are being zeroed are.
 	Tenant        string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -214,7 +215,9 @@ type WatchCapacityRequest struct {
 	// `resume_token` of the last message seen; empty for a watch from the start. At most 64 bytes.
 	ResumeToken []byte `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// Lengths in tokens to be answered in `fits` of every message; at most 64, each at least 1.
-	Lengths       []uint64 `protobuf:"varint,2,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
+	Lengths []uint64 `protobuf:"varint,2,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`
+	// As whom: what fits for this tenant, as `GetCapacityRequest.tenant`. One watch has one tenant: give the same with the token.
+	Tenant        string `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -261,6 +264,13 @@ func (x *WatchCapacityRequest) GetLengths() []uint64 {
 		return x.Lengths
 	}
 	return nil
+}
+
+func (x *WatchCapacityRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
 }
 
 // One message of a watch.
@@ -623,10 +633,11 @@ const file_hisparse_v1_capacity_proto_rawDesc = "" +
 	"\x14largest_extent_pages\x18\b \x01(\x04R\x12largestExtentPages\x12$\n" +
 	"\x04fits\x18\t \x03(\v2\x10.hisparse.v1.FitR\x04fits\x12*\n" +
 	"\x06quotas\x18\n" +
-	" \x03(\v2\x12.hisparse.v1.QuotaR\x06quotas\"S\n" +
+	" \x03(\v2\x12.hisparse.v1.QuotaR\x06quotas\"k\n" +
 	"\x14WatchCapacityRequest\x12!\n" +
 	"\fresume_token\x18\x01 \x01(\fR\vresumeToken\x12\x18\n" +
-	"\alengths\x18\x02 \x03(\x04R\alengths\"\xe6\x02\n" +
+	"\alengths\x18\x02 \x03(\x04R\alengths\x12\x16\n" +
+	"\x06tenant\x18\x03 \x01(\tR\x06tenant\"\xe6\x02\n" +
 	"\x15WatchCapacityResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x123\n" +

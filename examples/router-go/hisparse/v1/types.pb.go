@@ -285,7 +285,9 @@ type Pool struct {
 	NumaNode *uint32 `protobuf:"varint,2,opt,name=numa_node,json=numaNode,proto3,oneof" json:"numa_node,omitempty"`
 	// All of it, in the pool's unit.
 	Total uint64 `protobuf:"varint,3,opt,name=total,proto3" json:"total,omitempty"`
-	// Grantable now without moving anything.
+	// Held by nobody. Any tenant may have them at once, but for host pages that hold another tenant's bytes: those are
+	// zeroed first, ahead of requests where there is time, and an Admit that lacks nothing else waits up to 100 ms for it.
+	// What one tenant would get at once is in `fits` and `largest_grant_tokens` of a GetCapacity that names it.
 	Free uint64 `protobuf:"varint,4,opt,name=free,proto3" json:"free,omitempty"`
 	// Held by leases that are not committed.
 	Reserved uint64 `protobuf:"varint,5,opt,name=reserved,proto3" json:"reserved,omitempty"`
@@ -581,10 +583,13 @@ type Fit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The length asked about, in tokens.
 	Tokens uint64 `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// Further requests of that length that would be granted now, one after another.
+	// Further requests of that length and of priority 0 that would be granted now, one after another.
 	Count uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	// Name of the pool that stops the next one; `max_request_tokens` where the length can never fit.
-	Binding       string `protobuf:"bytes,3,opt,name=binding,proto3" json:"binding,omitempty"`
+	Binding string `protobuf:"bytes,3,opt,name=binding,proto3" json:"binding,omitempty"`
+	// Why the next one would be refused: the reason of google.rpc.ErrorInfo, as `POOL_BUSY`, `QUOTA`, `NEVER_FITS`,
+	// `DRAINING`, `RECOVERING`. Empty where the node has found a fault in itself.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -636,6 +641,13 @@ func (x *Fit) GetCount() uint64 {
 func (x *Fit) GetBinding() string {
 	if x != nil {
 		return x.Binding
+	}
+	return ""
+}
+
+func (x *Fit) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -847,11 +859,12 @@ const file_hisparse_v1_types_proto_rawDesc = "" +
 	"\x14largest_grant_tokens\x18\x05 \x01(\x04R\x12largestGrantTokens\x12,\n" +
 	"\x12max_request_tokens\x18\x06 \x01(\x04R\x10maxRequestTokens\x12\x1a\n" +
 	"\bdraining\x18\a \x01(\bR\bdraining\x120\n" +
-	"\x14largest_extent_pages\x18\b \x01(\x04R\x12largestExtentPages\"M\n" +
+	"\x14largest_extent_pages\x18\b \x01(\x04R\x12largestExtentPages\"e\n" +
 	"\x03Fit\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\x04R\x06tokens\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x18\n" +
-	"\abinding\x18\x03 \x01(\tR\abinding\"\xa5\x01\n" +
+	"\abinding\x18\x03 \x01(\tR\abinding\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa5\x01\n" +
 	"\aRefusal\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +

@@ -7,23 +7,20 @@
 //!                         └─ waits, at most 50 ms ──────────────► in, or shed
 //! ```
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use hisparse_core::limits::{HEAD_ROOM_CALLS, MAX_BULK_CALLS, MAX_QUEUED_TIME};
-use http::{Request, Response};
+use http::Request;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::error::Refusal;
 use crate::layers::class::{self, Kind};
 use crate::layers::fail_fast::FailFast;
+use crate::layers::gate::{Answer, Calls, Layer};
+use crate::layers::refused;
 use crate::layers::sending::Held;
 use crate::layers::shed::Shed;
-use crate::layers::{Answer, Calls, refused};
 use crate::metrics::Gate;
 use crate::peer::Peer;
 
@@ -107,52 +104,29 @@ impl Drop for Place {
 
 /// Bounds the calls of all peers.
 #[derive(Clone, Debug)]
-pub(crate) struct AllCallsLayer {
+pub(crate) struct AllCalls {
     places: Arc<Places>,
     shed: Arc<Shed>,
     peer: Arc<Peer>,
 }
 
-impl AllCallsLayer {
+impl AllCalls {
     pub(crate) const fn new(places: Arc<Places>, shed: Arc<Shed>, peer: Arc<Peer>) -> Self {
         Self { places, shed, peer }
     }
 }
 
-impl<S> Layer<S> for AllCallsLayer {
-    type Service = AllCalls<S>;
-
-    fn layer(&self, inner: S) -> AllCalls<S> {
-        AllCalls { inner, layer: self.clone() }
-    }
-}
-
-/// A service that is called so often at a time, and no oftener.
-#[derive(Clone, Debug)]
-pub(crate) struct AllCalls<S> {
-    inner: S,
-    layer: AllCallsLayer,
-}
-
-impl<S: Calls> Service<Request<Body>> for AllCalls<S> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Answer {
+impl Layer for AllCalls {
+    fn pass(&self, request: Request<Body>, next: &mut impl Calls) -> Answer {
         let kind = class::of(request.uri().path()).kind;
-        if let Some(place) = self.layer.places.now(kind) {
-            let answer = self.inner.call(request);
+        if let Some(place) = self.places.now(kind) {
+            let answer = next.call(request);
             return Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Held::new(body, place)))) });
         }
-        let AllCallsLayer { places, shed, peer } = self.layer.clone();
+        let AllCalls { places, shed, peer } = self.clone();
         // The ready one is called, and its copy takes its place here.
-        let copy = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, copy);
+        let copy = next.clone();
+        let mut inner = std::mem::replace(next, copy);
         Box::pin(async move {
             match places.later(kind, &shed).await {
                 Ok(place) => Ok(inner.call(request).await?.map(|body| Body::new(Held::new(body, place)))),

@@ -7,21 +7,17 @@
 //! ```
 //! `grpc-timeout` is relative, so the caller's clock does not matter. Streams are exempt once they have begun.
 
-use std::convert::Infallible;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hisparse_core::env::{Clock, Moment};
 use hisparse_core::limits::{DEFAULT_DEADLINE, MAX_WAIT};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request};
 use tonic::Status;
 use tonic::body::Body;
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::env::MachineClock;
 use crate::error::Refusal;
-use crate::layers::{Answer, Calls};
+use crate::layers::gate::{Answer, Calls, Layer};
 use crate::trace::TraceContext;
 
 /// The calls that may wait.
@@ -81,46 +77,23 @@ fn parse(text: &str) -> Option<Duration> {
 
 /// Puts a deadline on every call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeadlineLayer {
+pub(crate) struct Deadlines {
     clock: MachineClock,
 }
 
-impl DeadlineLayer {
+impl Deadlines {
     pub(crate) const fn new(clock: MachineClock) -> Self {
         Self { clock }
     }
 }
 
-impl<S> Layer<S> for DeadlineLayer {
-    type Service = Deadline<S>;
-
-    fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner, clock: self.clock }
-    }
-}
-
-/// A service whose calls have deadlines.
-#[derive(Clone, Debug)]
-pub(crate) struct Deadline<S> {
-    inner: S,
-    clock: MachineClock,
-}
-
-impl<S: Calls> Service<Request<Body>> for Deadline<S> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+impl Layer for Deadlines {
+    fn pass(&self, mut request: Request<Body>, next: &mut impl Calls) -> Answer {
         let time = CallTime::new(self.clock.now(), request.headers());
         let longest_wait = if WAITING.contains(&request.uri().path()) { MAX_WAIT } else { Duration::ZERO };
         let end = self.clock.instant(time.deadline(longest_wait));
         request.extensions_mut().insert(time);
-        let answer = self.inner.call(request);
+        let answer = next.call(request);
         Box::pin(async move {
             let Some(end) = end else { return answer.await };
             match tokio::time::timeout_at(end, answer).await {

@@ -7,20 +7,16 @@
 //! Without a log the layer hands calls on as they are. Looks at the node are not logged: they change nothing, and a
 //! router takes twenty a second.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use hisparse_core::env::{Clock, Moment};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request};
 use serde::Serialize;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
-use tower_layer::Layer;
-use tower_service::Service;
 
-use crate::layers::{Answer, Calls};
+use crate::layers::gate::{Answer, Calls, Layer};
 use crate::log::{Level, Log, us};
 use crate::peer::Peer;
 use crate::proto;
@@ -115,44 +111,21 @@ impl Note {
 
 /// Writes down what became of calls.
 #[derive(Clone, Debug)]
-pub(crate) struct LogLayer {
+pub(crate) struct Logging {
     log: Option<Arc<Log>>,
     peer: Arc<Peer>,
 }
 
-impl LogLayer {
+impl Logging {
     pub(crate) const fn new(log: Option<Arc<Log>>, peer: Arc<Peer>) -> Self {
         Self { log, peer }
     }
 }
 
-impl<S> Layer<S> for LogLayer {
-    type Service = Logged<S>;
-
-    fn layer(&self, inner: S) -> Logged<S> {
-        Logged { inner, layer: self.clone() }
-    }
-}
-
-/// A service whose calls are logged.
-#[derive(Clone, Debug)]
-pub(crate) struct Logged<S> {
-    inner: S,
-    layer: LogLayer,
-}
-
-impl<S: Calls> Service<Request<Body>> for Logged<S> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Answer {
-        let LogLayer { log, peer } = &self.layer;
-        let (Some(log), Some(call)) = (log, logged(request.uri().path())) else { return self.inner.call(request) };
+impl Layer for Logging {
+    fn pass(&self, mut request: Request<Body>, next: &mut impl Calls) -> Answer {
+        let Logging { log, peer } = self;
+        let (Some(log), Some(call)) = (log, logged(request.uri().path())) else { return next.call(request) };
         let mut entry = Entry {
             arrived: log.clock().now(),
             log: Arc::clone(log),
@@ -163,7 +136,7 @@ impl<S: Calls> Service<Request<Body>> for Logged<S> {
             ended: None,
         };
         request.extensions_mut().insert(entry.note.clone());
-        let answer = self.inner.call(request);
+        let answer = next.call(request);
         Box::pin(async move {
             let answer = answer.await?;
             entry.answered(answer.headers());

@@ -15,6 +15,7 @@ pub(crate) mod all_calls;
 pub(crate) mod class;
 pub(crate) mod deadline;
 pub(crate) mod fail_fast;
+pub(crate) mod gate;
 pub(crate) mod logging;
 pub(crate) mod peer_calls;
 pub(crate) mod rate;
@@ -23,8 +24,6 @@ pub(crate) mod sending;
 pub(crate) mod shed;
 
 use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -35,33 +34,19 @@ use http_body_util::BodyExt;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
-use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::error::Refusal;
 use crate::log::Log;
 use crate::peer::Peer;
-use all_calls::{AllCallsLayer, Places};
-use deadline::DeadlineLayer;
-use logging::LogLayer;
-use peer_calls::PeerCallsLayer;
-use rate::{Rate, RateLayer};
-use role::RoleLayer;
+use all_calls::{AllCalls, Places};
+use deadline::Deadlines;
+use gate::{Answer, Calls, Layer};
+use logging::Logging;
+use peer_calls::PeerCalls;
+use rate::{Rate, Rates};
+use role::Roles;
 use shed::Shed;
-
-/// What a call comes to, some time.
-pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-
-/// A service that answers calls, as every layer has one beneath it and is one to the layer above.
-pub(crate) trait Calls:
-    Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answer> + Clone + Send + 'static
-{
-}
-
-impl<S> Calls for S where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future = Answer> + Clone + Send + 'static
-{
-}
 
 /// A refusal as an answer, once the request has come in whole.
 ///
@@ -157,12 +142,12 @@ impl Shared {
     /// The layers of one connection, over these routes.
     pub(crate) fn stack(&self, peer: &Arc<Peer>, routes: Routes) -> impl Calls + use<> {
         let shed = || Arc::clone(&self.shed);
-        let clock = self.shed.clock();
-        let all = AllCallsLayer::new(Arc::clone(&self.places), shed(), Arc::clone(peer)).layer(Bottom(routes));
-        let ours = PeerCallsLayer::new(Arc::clone(peer), self.limits.calls_per_peer, shed()).layer(all);
-        let rated = RateLayer::new(self.rate.clone(), shed(), Arc::clone(peer)).layer(ours);
-        let timed = DeadlineLayer::new(clock).layer(RoleLayer::new(Arc::clone(peer), shed()).layer(rated));
-        LogLayer::new(self.log.clone(), Arc::clone(peer)).layer(timed)
+        let who = || Arc::clone(peer);
+        let all = AllCalls::new(Arc::clone(&self.places), shed(), who()).before(Bottom(routes));
+        let ours = PeerCalls::new(who(), self.limits.calls_per_peer, shed()).before(all);
+        let rated = Rates::new(self.rate.clone(), shed(), who()).before(ours);
+        let allowed = Roles::new(who(), shed()).before(rated);
+        Logging::new(self.log.clone(), who()).before(Deadlines::new(self.shed.clock()).before(allowed))
     }
 }
 

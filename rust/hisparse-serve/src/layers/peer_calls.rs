@@ -6,34 +6,31 @@
 //!  bulk         ── bulk      ≤     4 ┘
 //! ```
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::task::{Context, Poll};
 
 use hisparse_core::limits::MAX_BULK_CALLS_PER_PEER;
-use http::{Request, Response};
+use http::Request;
 use tonic::body::Body;
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::error::Refusal;
 use crate::layers::class::{self, Kind};
+use crate::layers::gate::{Answer, Calls, Layer};
+use crate::layers::refused;
 use crate::layers::sending::Held;
 use crate::layers::shed::Shed;
-use crate::layers::{Answer, Calls, refused};
 use crate::metrics::Gate;
 use crate::peer::{self, Peer, Tally};
 
 /// Bounds the calls of one peer.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerCallsLayer {
+pub(crate) struct PeerCalls {
     peer: Arc<Peer>,
     most: usize,
     shed: Arc<Shed>,
 }
 
-impl PeerCallsLayer {
+impl PeerCalls {
     pub(crate) const fn new(peer: Arc<Peer>, most: usize, shed: Arc<Shed>) -> Self {
         Self { peer, most, shed }
     }
@@ -72,35 +69,12 @@ impl Drop for Counted {
     }
 }
 
-impl<S> Layer<S> for PeerCallsLayer {
-    type Service = PeerCalls<S>;
-
-    fn layer(&self, inner: S) -> PeerCalls<S> {
-        PeerCalls { inner, layer: self.clone() }
-    }
-}
-
-/// A service that one peer calls so often at a time, and no oftener.
-#[derive(Clone, Debug)]
-pub(crate) struct PeerCalls<S> {
-    inner: S,
-    layer: PeerCallsLayer,
-}
-
-impl<S: Calls> Service<Request<Body>> for PeerCalls<S> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Answer {
-        match self.layer.enter(class::of(request.uri().path()).kind) {
+impl Layer for PeerCalls {
+    fn pass(&self, request: Request<Body>, next: &mut impl Calls) -> Answer {
+        match self.enter(class::of(request.uri().path()).kind) {
             Err(refusal) => refused(refusal, request.into_body()),
             Ok(counted) => {
-                let answer = self.inner.call(request);
+                let answer = next.call(request);
                 Box::pin(async move { Ok(answer.await?.map(|body| Body::new(Held::new(body, counted)))) })
             }
         }

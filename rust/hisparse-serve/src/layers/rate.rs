@@ -7,22 +7,19 @@
 //! ```
 //! This is the generic cell rate algorithm of ATM traffic policing (ITU-T I.371). The requests of a batch count each.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hisparse_core::env::Moment;
-use http::{Request, Response};
+use http::Request;
 use tonic::body::Body;
-use tower_layer::Layer;
-use tower_service::Service;
 
 use crate::error::Refusal;
 use crate::layers::class::{self, Kind};
+use crate::layers::gate::{Answer, Calls, Layer};
+use crate::layers::refused;
 use crate::layers::shed::Shed;
-use crate::layers::{Answer, Calls, refused};
 use crate::metrics::Gate;
 use crate::peer::Peer;
 
@@ -65,44 +62,21 @@ fn nanos(time: Duration) -> u64 {
 
 /// Keeps Admits to a rate.
 #[derive(Clone, Debug)]
-pub(crate) struct RateLayer {
+pub(crate) struct Rates {
     rate: Option<Arc<Rate>>,
     shed: Arc<Shed>,
     peer: Arc<Peer>,
 }
 
-impl RateLayer {
+impl Rates {
     pub(crate) const fn new(rate: Option<Arc<Rate>>, shed: Arc<Shed>, peer: Arc<Peer>) -> Self {
         Self { rate, shed, peer }
     }
 }
 
-impl<S> Layer<S> for RateLayer {
-    type Service = Rated<S>;
-
-    fn layer(&self, inner: S) -> Rated<S> {
-        Rated { inner, layer: self.clone() }
-    }
-}
-
-/// A service whose Admits are kept to a rate.
-#[derive(Clone, Debug)]
-pub(crate) struct Rated<S> {
-    inner: S,
-    layer: RateLayer,
-}
-
-impl<S: Calls> Service<Request<Body>> for Rated<S> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Answer {
-        let RateLayer { rate, shed, peer } = &self.layer;
+impl Layer for Rates {
+    fn pass(&self, mut request: Request<Body>, next: &mut impl Calls) -> Answer {
+        let Rates { rate, shed, peer } = self;
         if let Some(rate) = rate
             && class::of(request.uri().path()).kind == Kind::Admit
         {
@@ -113,7 +87,7 @@ impl<S: Calls> Service<Request<Body>> for Rated<S> {
             // For a batch, whose size only its handler knows.
             request.extensions_mut().insert(Arc::clone(rate));
         }
-        self.inner.call(request)
+        next.call(request)
     }
 }
 

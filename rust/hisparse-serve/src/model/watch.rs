@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{all_end, check, fails, node};
 use crate::capacity::look;
 use crate::node::Node;
-use crate::watch::{Start, Watch};
+use crate::watch::{Asked, Start, Watch};
 
 const WRITERS: usize = 2;
 const CHANGES: u64 = 2;
@@ -35,7 +35,7 @@ fn a_reader_comes_to_the_newest_state_in_order_and_without_a_backlog() {
         let (writers, last) = writers(&node);
         let (_stop, stopping) = watch::channel(false);
         let place = node.enter_watch(1).unwrap();
-        let mut told = Watch::begin(&node, Start::Fresh, Vec::new(), place, stopping).unwrap();
+        let mut told = Watch::begin(&node, Start::Fresh, Asked::default(), place, stopping).unwrap();
         let (mut sequence, mut messages) = (0, 0);
         future::block_on(async {
             while sequence < last || messages < 2 {
@@ -56,7 +56,7 @@ fn a_reader_that_goes_gives_its_place_back_whatever_the_watch_is_doing() {
         let node = node(4);
         let (writers, _) = writers(&node);
         let (_stop, stopping) = watch::channel(false);
-        let told = Watch::begin(&node, Start::Fresh, Vec::new(), node.enter_watch(1).unwrap(), stopping).unwrap();
+        let told = Watch::begin(&node, Start::Fresh, Asked::default(), node.enter_watch(1).unwrap(), stopping).unwrap();
         drop(told);
         all_end(writers);
         while node.enter_watch(1).is_none() {

@@ -5,7 +5,7 @@ use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
 use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
 use hisparse_serve::proto::{
     AdmitRequest, BatchAdmitRequest, CommitRequest, DrainRequest, DumpRequest, ExtendRequest, GetCapacityRequest,
-    GetLeaseRequest, GetServerInfoRequest, ListLeasesRequest, ReleaseRequest, RenewRequest,
+    GetLeaseRequest, GetServerInfoRequest, ListLeasesRequest, ReleaseRequest, RenewRequest, WatchCapacityRequest,
 };
 use hisparse_serve::{Access, Config, Server};
 use tonic::transport::{Channel, Endpoint};
@@ -116,6 +116,7 @@ async fn a_peer_held_to_tenants_sees_theirs_and_touches_no_other() {
     let by_name = ReleaseRequest { request_id: "6".into(), tenant: tenant.clone(), ..Default::default() };
     let get = GetLeaseRequest { lease_id: lease_id.clone(), tenant: tenant.clone() };
     let capacity = GetCapacityRequest { tenant: tenant.clone(), ..Default::default() };
+    let watch = WatchCapacityRequest { tenant: tenant.clone(), ..Default::default() };
     let batch = BatchAdmitRequest { requests: vec![of("a", "7"), of("c", "8")], ..Default::default() };
     let refusals = [
         names(&mut ours, "c").await.unwrap_err(),
@@ -133,6 +134,7 @@ async fn a_peer_held_to_tenants_sees_theirs_and_touches_no_other() {
             .unwrap_err(),
         ours.extend(ExtendRequest { lease_id, epoch, tenant, tokens: 100 }).await.unwrap_err(),
         CapacityServiceClient::new(tcp.clone()).get_capacity(capacity).await.unwrap_err(),
+        CapacityServiceClient::new(tcp.clone()).watch_capacity(watch).await.unwrap_err(),
         AdminServiceClient::new(tcp.clone()).dump(DumpRequest {}).await.unwrap_err(),
     ];
     for status in refusals {

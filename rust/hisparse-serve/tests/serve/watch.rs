@@ -16,7 +16,11 @@ async fn watch(served: &Served) -> Streaming<WatchCapacityResponse> {
 
 async fn resume(served: &Served, resume_token: Vec<u8>, lengths: Vec<u64>) -> Streaming<WatchCapacityResponse> {
     let mut client = CapacityServiceClient::new(served.channel().await);
-    client.watch_capacity(WatchCapacityRequest { resume_token, lengths }).await.unwrap().into_inner()
+    client
+        .watch_capacity(WatchCapacityRequest { resume_token, lengths, ..Default::default() })
+        .await
+        .unwrap()
+        .into_inner()
 }
 
 /// The events of a stream up to its sync marker, the state they lead to from `known`, and the last token.
