@@ -186,6 +186,35 @@ def test_picks_from_elsewhere_are_of_this_batch_or_refused(picks: torch.Tensor) 
         step.attend(0, Q, Q[:, :, 0], scale=1.0, index=picks)
 
 
+def test_an_index_of_another_kind_is_refused_by_name() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0, prompt=100)
+    with (
+        pytest.raises(InvalidInput, match=r"^index is int: must be IndexInputs"),
+        session.step([plain.running]) as step,
+    ):
+        step.attend(0, Q, Q[:, :, 0], scale=1.0, index=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        (torch.zeros(1, 1, 575), "key.shape"),
+        (torch.zeros(2, 1, 576), "key.shape"),
+        (torch.zeros(1, 576), "key.shape"),
+        (torch.zeros(1, 1, 576, dtype=torch.uint8), "key.dtype"),
+        (7, "key"),
+    ],
+    ids=["width", "batch", "dimensions", "bytes", "no tensor"],
+)
+def test_a_wrong_key_is_refused_by_its_own_name(key: Any, field: str) -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0, prompt=100)
+    with pytest.raises(InvalidInput) as raised, session.step([plain.running]) as step:
+        step.attend(0, Q, key, scale=1.0, index=INDEX)
+    assert [problem.field for problem in raised.value.problems] == [field]
+
+
 def test_a_prefill_has_a_key_for_each_row() -> None:
     session = make("cpu")
     plain = join(session, 300, 0)

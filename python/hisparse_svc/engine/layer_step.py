@@ -25,7 +25,7 @@ from hisparse_svc.engine.swapping import SwapIn, swap_in
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import append, append_index_keys, indexer, quantise, sparse_mla_decode
 from hisparse_svc.kernels.checks import Checks
-from hisparse_svc.kernels.decode.rows import ROW_FORMATS, pack_rows
+from hisparse_svc.kernels.decode.rows import KEY_WIDTH, ROW_FORMATS, pack_rows
 from hisparse_svc.kernels.index.keys import INDEX_FP8
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.engine.decode_memory import DecodeMemory
     from hisparse_svc.kernels import IndexKeys, StepPlan
+    from hisparse_svc.kernels.decode.rows import StoredRow
 
 __all__ = ["IndexInputs", "LayerStep", "Overlap"]
 
@@ -119,8 +120,9 @@ class LayerStep:
         """
         memory, cache = self._memory, self._memory.cache
         group, place = memory.shape.place(layer)
-        self._check(layer, place, index)
         stored = ROW_FORMATS[memory.shape.row_format.row_bytes]
+        self._check(layer, place, index)
+        self._check_key(key, stored)
         row = key if key.shape[-1] == stored.row_bytes else pack_rows(key, stored)
         hot = cache.rows[group][place]
         append(cache.geometry, hot, cache.state, self.plan, row)
@@ -220,8 +222,30 @@ class LayerStep:
             has = "none" if index is None else "inputs"
             rule = "must be given for the first layer of a group, and for no other"
             problems.append(Problem("index", has, rule, f"layer {layer} is number {place} of its group"))
+        elif index is not None and not isinstance(index, (IndexInputs, torch.Tensor)):
+            rule = "must be IndexInputs, or a tensor of picks"
+            problems.append(Problem("index", type(index).__name__, rule, "give what the indexer scores, or a top-k"))
         if problems:
             raise InvalidInput(problems)
+
+    def _check_key(self, key: Tensor, stored: StoredRow) -> None:
+        cache = self._memory.cache
+        with Checks(cache.device) as check:
+            if not isinstance(key, torch.Tensor):
+                check.refuse("key", type(key).__name__, "must be a tensor", "pass the new tokens' rows")
+                return
+            shape = (self.batch, cache.geometry.query_rows)
+            widths = (KEY_WIDTH, stored.row_bytes)
+            if key.dim() != 3 or tuple(key.shape[:2]) != shape or key.shape[2] not in widths:
+                rule = f"must be ({shape[0]}, {shape[1]}, {KEY_WIDTH}), or ({shape[0]}, {shape[1]}, {stored.row_bytes})"
+                check.refuse("key.shape", tuple(key.shape), rule, "pass numbers, or rows as stored, of this batch")
+            elif (key.dtype is torch.uint8) != (key.shape[2] == stored.row_bytes):
+                rule = (
+                    f"must be torch.uint8 where rows are stored, {stored.row_bytes} bytes, and a float type elsewhere"
+                )
+                check.refuse("key.dtype", key.dtype, rule, "pass numbers, or rows as stored")
+            if key.device != cache.device:
+                check.refuse("key.device", key.device, f"must be {cache.device}", "move it there")
 
     def _fetch(self, group: int) -> None:
         memory = self._memory
