@@ -141,7 +141,7 @@ def test_who_takes_part_changes_between_steps_alone() -> None:
             lambda: session.join(pages=[20]),
             lambda: session.prefilled(plain.running, 10),
             lambda: session.take_back([plain.running], [0]),
-            lambda: session.begin([plain.running], 1),
+            lambda: session.stepping.begin([plain.running], 1),
         ):
             with pytest.raises(InvalidInput, match="leave the `with` block"):
                 change()

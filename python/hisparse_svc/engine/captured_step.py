@@ -40,7 +40,7 @@ class CapturedStep:
         self.variants: Variants | None = None
         self._session = session
         self._body = body
-        session.begin((), batch)
+        session.stepping.begin((), batch)
         if session.memory.cache.device.type != "cuda":
             self._run(overlaps[0])
         else:
@@ -58,7 +58,7 @@ class CapturedStep:
                 self._body(step)
             return
         device = self._session.memory.cache.device
-        with self._session.stepping(requests, self.batch), torch.cuda.device(device):  # replays are timed there
+        with self._session.stepping.around(requests, self.batch), torch.cuda.device(device):  # replays are timed there
             self.variants.replay(load_of(len(requests), 0))
 
     def _capture(self, overlap: Overlap) -> Callable[[], None]:

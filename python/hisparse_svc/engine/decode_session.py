@@ -22,17 +22,13 @@ from hisparse_svc.client import HeldLease
 from hisparse_svc.engine.captured_step import CapturedStep
 from hisparse_svc.engine.decode_memory import DecodeMemory
 from hisparse_svc.engine.durability import Durability
-from hisparse_svc.engine.layer_step import LayerStep, Overlap
+from hisparse_svc.engine.layer_step import LayerStep, Overlap, overlap_of
 from hisparse_svc.engine.metering import SwapInMeter
 from hisparse_svc.engine.parking import park_seat, unpark_seat
+from hisparse_svc.engine.roster import Roster
 from hisparse_svc.engine.running import NotRunning, Running
-from hisparse_svc.engine.session_checks import (
-    check_extension,
-    check_join,
-    check_prefill,
-    check_step,
-    check_take_back,
-)
+from hisparse_svc.engine.session_checks import check_extension, check_join, check_prefill, check_take_back
+from hisparse_svc.engine.stepping import Stepping
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import PAGE_ROWS, backup_pages, write_index_keys
 
@@ -63,7 +59,8 @@ class DecodeSession:
 
     Attributes:
         memory: Everything allocated.
-        running: Requests that are on a seat, by seat.
+        overlap: What of the swap-in is hidden.
+        stepping: What surrounds a step's device work.
 
     Example:
         >>> import torch
@@ -107,12 +104,11 @@ class DecodeSession:
         self.memory = DecodeMemory.allocate(shape, host, device)
         if metered:
             self.memory.meter = SwapInMeter(shape, device)
-        self.running: dict[int, Running] = {}
-        self.overlap = _overlap(overlap)
+        self.overlap = overlap_of(overlap)
         self._leases = leases
-        self._parked: set[Running] = set()
+        self._roster = Roster(shape.geometry.seats)
         self._durability = Durability(self.memory)
-        self._stepping = False
+        self.stepping = Stepping(self.memory, self._roster, self._durability)
 
     @property
     def shape(self) -> DecodeShape:
@@ -127,7 +123,12 @@ class DecodeSession:
     @property
     def free_seats(self) -> int:
         """Seats that nobody has."""
-        return self.shape.geometry.seats - len(self.running)
+        return self._roster.free_seats
+
+    @property
+    def running(self) -> dict[int, Running]:
+        """Requests that are on a seat, by seat."""
+        return self._roster.running
 
     # --- who runs ---
 
@@ -163,9 +164,8 @@ class DecodeSession:
         shared = granted.shared_pages * PAGE_ROWS if granted is not None else 0
         length = shared if length is None else length
         host_pages = min(rows.pages for rows in self.memory.host.rows)
-        taken = {one.lease.id for one in (*self.running.values(), *self._parked) if one.lease is not None}
-        check_join(self.shape, host_pages, granted, pages, length=length, taken=taken)
-        seat = self._free_seat()
+        check_join(self.shape, host_pages, granted, pages, length=length, taken=self._roster.leases)
+        seat = self._roster.free_seat()
         if granted is not None and self._leases is not None:
             granted = self._leases.commit(granted.id, granted.epoch)
         full = length // PAGE_ROWS
@@ -175,13 +175,12 @@ class DecodeSession:
             self.shape.geometry.context_tokens,
             first_own_token=shared,
             lease=granted,
-            seat=seat,
             durable_tokens=full * PAGE_ROWS,
             backed_up_pages=full,
         )
         self.memory.cache.take_seat(seat, request.pages, length)
         self.memory.load_keys(request.pages[: -(-length // PAGE_ROWS)])
-        self.running[seat] = request
+        self._roster.sit(request, seat)
         return request
 
     def extend(self, request: Running, lease: Lease) -> None:
@@ -196,7 +195,7 @@ class DecodeSession:
             InvalidInput: The lease is another's, or longer than the longest request; or a step is open.
         """
         self._between_steps()
-        seat = None if request in self._parked else self._seat(request)
+        seat = None if request in self._roster.parked else self._roster.seat(request)
         check_extension(request, lease)
         pages = lease.page_numbers
         if seat is not None:
@@ -215,14 +214,10 @@ class DecodeSession:
             InvalidInput: A step is open.
             HiSparseError: The service cannot be reached; the request is out all the same.
         """
-        self._not_stepping()
-        if request in self._parked:
-            self._parked.discard(request)
-        else:
-            seat = self._seat(request)
-            self.memory.cache.release_seat(seat)
-            del self.running[seat]
-            request.seat = None
+        self._roster.demand_no_step()
+        if request not in self._roster.parked:
+            self.memory.cache.release_seat(self._roster.seat(request))
+        self._roster.rise(request)
         self.settle(wait=True)
         if request.lease is not None and self._leases is not None and self.memory.host.attached:
             self._leases.release(request.lease.id)
@@ -235,14 +230,13 @@ class DecodeSession:
             InvalidInput: A step is open.
         """
         self._between_steps()
-        seat = self._seat(request)
+        seat = self._roster.seat(request)
         self._durability.confirm([request])
         self.settle(wait=True)
         request.parked = park_seat(self.memory.cache, seat)
-        request.seat = None
         request.refusable_tokens = 0
-        del self.running[seat]
-        self._parked.add(request)
+        self._roster.rise(request)
+        self._roster.parked.add(request)
 
     def resume(self, request: Running) -> None:
         """Give a retracted request a seat again.
@@ -253,13 +247,11 @@ class DecodeSession:
             AttachFailed: The pool was closed.
         """
         self._between_steps()
-        if request not in self._parked or request.parked is None:
+        if request not in self._roster.parked or request.parked is None:
             raise NotRunning("the request is not retracted: only what `retract` took off its seat here can be resumed")
-        seat = self._free_seat()
+        seat = self._roster.free_seat()
         unpark_seat(self.memory.cache, seat, request.parked, self.memory.host.rows)
-        self._parked.discard(request)
-        request.seat, request.parked = seat, None
-        self.running[seat] = request
+        self._roster.sit(request, seat)
 
     # --- prefill ---
 
@@ -283,7 +275,7 @@ class DecodeSession:
             AttachFailed: The pool was closed.
         """
         self._between_steps()
-        self._seat(request)
+        self._roster.seat(request)
         memory = self.memory
         group, place = memory.shape.place(layer)
         first = request.first_own_token if first is None else first
@@ -311,7 +303,7 @@ class DecodeSession:
             InvalidInput: The length does not fit, or a step is open.
         """
         self._between_steps()
-        seat = self._seat(request)
+        seat = self._roster.seat(request)
         if not request.first_own_token <= length <= request.limit_tokens:
             rule = f"must be {request.first_own_token} to {request.limit_tokens}"
             raise InvalidInput([Problem("length", str(length), rule, "say how many tokens were prefilled")])
@@ -339,7 +331,8 @@ class DecodeSession:
                 whatever `attend` raises. A step that fails takes nobody further.
             AttachFailed: The pool was closed.
         """
-        with self.stepping(requests, batch) as step:
+        with self.stepping.around(requests, batch) as plan:
+            step = LayerStep(self.memory, plan, self.overlap)
             step.advance()
             yield step
             step.finish()
@@ -359,7 +352,7 @@ class DecodeSession:
         Raises:
             InvalidInput: The batch is larger than there are seats, or whatever `attend` raises.
         """
-        return CapturedStep(self, body, batch, tuple(map(_overlap, overlaps)) or (self.overlap,))
+        return CapturedStep(self, body, batch, tuple(map(overlap_of, overlaps)) or (self.overlap,))
 
     def take_back(self, requests: Sequence[Running], tokens: Sequence[int]) -> None:
         """Shorten requests by the last step's refused drafts.
@@ -373,7 +366,7 @@ class DecodeSession:
             InvalidInput: More than the last step added, a request twice, or a step is open.
         """
         self._between_steps()
-        seats = [self._seat(request) for request in requests]
+        seats = [self._roster.seat(request) for request in requests]
         check_take_back(requests, tokens)
         if not seats:
             return
@@ -393,96 +386,8 @@ class DecodeSession:
         """
         self._durability.settle(wait=wait)
 
-    # --- what surrounds a step's device work, for CapturedStep too ---
-
-    def begin(self, requests: Sequence[Running], batch: int) -> LayerStep:
-        """Check a step, and put its seats where the device reads them.
-
-        Args:
-            requests: As `step`.
-            batch: As `step`.
-
-        Raises:
-            NotRunning: As `step`.
-            InvalidInput: As `step`.
-            AttachFailed: As `step`.
-        """
-        self._between_steps()
-        for request in requests:
-            self._seat(request)
-        batch = batch or len(requests)
-        check_step(self.shape, requests, batch)
-        self._durability.confirm(requests)
-        plan = self.memory.cache.plan.first(batch)
-        seats = torch.full((batch,), -1, dtype=torch.int32)
-        seats[: len(requests)] = torch.tensor([request.seat for request in requests], dtype=torch.int32)
-        plan.seats.copy_(seats)
-        return LayerStep(self.memory, plan, self.overlap)
-
-    @contextmanager
-    def stepping(self, requests: Sequence[Running], batch: int) -> Iterator[LayerStep]:
-        """Surround the device work of one step; where it raises, nobody is taken further.
-
-        Args:
-            requests: As `step`.
-            batch: As `step`.
-
-        Raises:
-            NotRunning: As `step`.
-            InvalidInput: As `step`.
-            AttachFailed: As `step`.
-        """
-        step = self.begin(requests, batch)
-        self._stepping = True
-        try:
-            yield step
-        except BaseException:
-            for request in requests:  # what is hot is unknown now: start cold
-                self.memory.cache.take_seat(self._seat(request), request.pages, request.length)
-            raise
-        finally:
-            self._stepping = False
-        if self.meter is not None:
-            self.meter.steps += 1
-        added = self.shape.geometry.query_rows
-        for request in requests:
-            request.length += added
-            request.refusable_tokens = added - 1
-        if added == 1:
-            self._durability.confirm(requests)  # no draft can be refused: lengths are final
-        else:
-            self._durability.record(requests)
-        self.settle()
-
     # --- inside ---
 
     def _between_steps(self) -> None:
         self.memory.host.check_attached()
-        self._not_stepping()
-
-    def _not_stepping(self) -> None:
-        if self._stepping:
-            rule = "must have ended: who takes part and how far they are changes between steps"
-            raise InvalidInput([Problem("step", "open", rule, "leave the `with` block of the step first")])
-
-    def _free_seat(self) -> int:
-        for seat in range(self.shape.geometry.seats):
-            if seat not in self.running:
-                return seat
-        rule = f"must be fewer than {self.shape.geometry.seats}, the seats of this session"
-        raise InvalidInput([Problem("running requests", str(len(self.running)), rule, "retract one, or wait")])
-
-    def _seat(self, request: Running) -> int:
-        seat = request.seat
-        if seat is not None and self.running.get(seat) is request:
-            return seat
-        if request in self._parked:
-            raise NotRunning("the request was retracted: `resume` gives it a seat again")
-        raise NotRunning("the request is not of this session, or has left it: `join` it")
-
-
-def _overlap(overlap: Overlap | str) -> Overlap:
-    if overlap not in list(Overlap):
-        rule = f"must be one of {', '.join(Overlap)}"
-        raise InvalidInput([Problem("overlap", str(overlap), rule, "name one of engine.Overlap")])
-    return Overlap(overlap)
+        self._roster.demand_no_step()

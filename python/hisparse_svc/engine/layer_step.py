@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hisparse_svc.kernels import IndexKeys, StepPlan
     from hisparse_svc.kernels.decode.rows import StoredRow
 
-__all__ = ["IndexInputs", "LayerStep", "Overlap"]
+__all__ = ["IndexInputs", "LayerStep", "Overlap", "overlap_of"]
 
 
 class Overlap(StrEnum):
@@ -47,6 +47,18 @@ class Overlap(StrEnum):
     """The rows of a group's later layers are fetched while its first layer computes."""
     HITS_FIRST = "hits-first"
     """That, and a group's first layer attends to its hits while its own misses are copied."""
+
+
+def overlap_of(name: Overlap | str) -> Overlap:
+    """Give an overlap by its name.
+
+    Raises:
+        InvalidInput: There is none of that name.
+    """
+    if name not in list(Overlap):
+        rule = f"must be one of {', '.join(Overlap)}"
+        raise InvalidInput([Problem("overlap", str(name), rule, "name one of engine.Overlap")])
+    return Overlap(name)
 
 
 @dataclass(frozen=True)
