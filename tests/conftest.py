@@ -94,9 +94,14 @@ def torch_sees_a_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["cpu", *(pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda:0", "cuda:1"))])
 def device(request: pytest.FixtureRequest) -> str:
-    """Where to compute, as torch names it."""
+    """Where to compute, as torch names it; the second GPU is not the current one."""
+    if request.param == "cuda:1":
+        import torch  # noqa: PLC0415 - it is loaded where there is a GPU
+
+        if torch.cuda.device_count() < 2:
+            pytest.skip("fewer than two CUDA devices")
     return str(request.param)
 
 

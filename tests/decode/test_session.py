@@ -147,7 +147,7 @@ def test_the_plan_is_the_allocation(tiny_model: str, device: str, kv_dtype: str)
         plan = pool.node.plan
         shape = DecodeShape.of_plan(plan, hisparse_svc.load_model(tiny_model))
         host = HostCopy.of_pool(pool)
-        before = torch.cuda.memory_allocated() if device != "cpu" else 0
+        before = torch.cuda.memory_allocated(device) if device != "cpu" else 0
         session = DecodeSession(shape, host, device)
         planned = plan.device_bytes
         assert session.memory.device_bytes == {
@@ -156,7 +156,9 @@ def test_the_plan_is_the_allocation(tiny_model: str, device: str, kv_dtype: str)
         assert session.memory.device_bytes == shape.device_bytes
         if device != "cpu":
             tensors = sum(session.memory.device_bytes.values()) + session.memory.workspace_bytes
-            assert tensors <= torch.cuda.memory_allocated() - before <= tensors + 512 * 64  # blocks are of 512 bytes
+            assert (
+                tensors <= torch.cuda.memory_allocated(device) - before <= tensors + 512 * 64
+            )  # blocks are of 512 bytes
         rows = sum(rows.pages * rows.page_pitch for rows in host.rows)
         keys = sum(keys.shape[0] * keys.stride(0) for keys in host.keys)
         assert rows + keys == plan.host_bytes

@@ -5,6 +5,11 @@
     writer   step n ── backups joined ── record ──► Ticket ─┐      with what the engine broadcasts before each step
     reader                                  wait(Ticket) ◄──┘── step n + 1
 
+    wait     another process's event ──► a stream of the writer's GPU ── own event ──► the reader's stream
+
+The detour is for readers on other GPUs: a stream that waits for another process's event of another GPU ends the process
+with SIGSEGV in the driver (580.159). It costs a reader a CUDA context on the writer's GPU, as opening the events does.
+
 A reader fetches no token before it has left the newest page, `NEWEST_TOKENS` steps after it was written, so waiting
 for the step before never costs time. A request leaves the readers first and the writer last: it is the writer that
 gives the pages back.
@@ -93,11 +98,15 @@ class ReaderFence:
         """
         writers = usable_device(writer_device)
         self._device = usable_device(device) if device is not None else None
+        self._relay: Any = None
         if writers.type == "cuda" and not handles:
             rule = "must be those of the writer's fence"
             raise InvalidInput([Problem("handles", "none", rule, "send WriterFence.handles to every rank")])
-        event: Any = torch.cuda.Event  # untyped in torch
+        event: Any = torch.cuda.Event  # untyped in torch, as is the stream
         self._events = [event.from_ipc_handle(writers, handle) for handle in handles]
+        if handles:
+            stream: Any = torch.cuda.Stream
+            self._relay = stream(writers)
 
     def wait(self, ticket: Ticket) -> None:
         """Make this rank's current stream wait for what the writer had written; before a step, never within a capture.
@@ -105,6 +114,14 @@ class ReaderFence:
         Args:
             ticket: The writer's last one, made before this step began.
         """
-        if self._events:
-            # An event recorded anew since stands for more than this ticket: waiting for it is enough, too.
-            torch.cuda.current_stream(self._device).wait_event(self._events[ticket.number % _EVENTS])
+        if not self._events:
+            return
+        here: Any = torch.cuda.current_stream(self._device)
+        # An event recorded anew since stands for more than this ticket: waiting for it is enough, too.
+        written = self._events[ticket.number % _EVENTS]
+        if here.device != self._relay.device:
+            event: Any = torch.cuda.Event  # untyped in torch
+            self._relay.wait_event(written)
+            written = event()
+            written.record(self._relay)
+        here.wait_event(written)
