@@ -11,18 +11,6 @@ from hisparse_svc import InvalidInput
 from hisparse_svc.engine import Geometry, HotCache, RowFormat
 
 
-def _groups(name: str, layers: int) -> list[int]:
-    """Layers of each group: an indexed layer and those behind it that share its index."""
-    kinds = hisparse_svc.load_model(name).to_dict()["layers"]
-    groups: list[int] = []
-    for kind in kinds[:layers]:
-        if "shared" in str(kind).lower() and groups:
-            groups[-1] += 1
-        else:
-            groups.append(1)
-    return groups
-
-
 @pytest.mark.parametrize(
     ("model", "options"),
     [
@@ -44,7 +32,7 @@ def test_the_plan_is_the_allocation(model: str, options: dict[str, object]) -> N
     )
     row = RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes)
     assert row.stride_bytes == plan.layout.row_stride
-    groups = _groups(model, plan.model.layers)
+    groups = plan.model.layer_groups
     assert sum(groups) == plan.model.layers
     cache = HotCache(geometry, groups, row, "meta", pool_rows=plan.device_tokens)
     planned = {name: getattr(plan.device_bytes, name) for name in cache.device_bytes}
@@ -61,7 +49,7 @@ def test_a_gpu_allocates_what_was_planned() -> None:
         top_k=plan.model.top_k,
         context_tokens=hisparse_svc.load_model("glm-5.2").context_tokens,
     )
-    groups = _groups("glm-5.2", plan.model.layers)
+    groups = plan.model.layer_groups
     gc.collect()  # what earlier tests left must not go meanwhile
     before = torch.cuda.memory_allocated()
     row = RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes)

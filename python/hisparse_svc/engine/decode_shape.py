@@ -87,7 +87,7 @@ class DecodeShape:
                 top_k=plan.model.top_k,
                 context_tokens=model.context_tokens,
             ),
-            layer_groups=tuple(_groups(model, plan.model.layers)),
+            layer_groups=tuple(plan.model.layer_groups),
             row_format=RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes),
             pages=plan.logical_tokens // plan.page_tokens,
             pool_rows=plan.device_tokens,
@@ -121,13 +121,3 @@ class DecodeShape:
                 return group, layer - before
             before += layers
         raise InvalidInput([Problem("layer", str(layer), f"must be 0 to {self.layers - 1}", "count from 0")])
-
-
-def _groups(model: Model, layers: int) -> list[int]:
-    groups: list[int] = []
-    for kind in model.to_dict()["layers"][:layers]:
-        if kind == "shared" and groups:
-            groups[-1] += 1
-        else:
-            groups.append(1)
-    return groups

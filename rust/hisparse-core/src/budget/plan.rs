@@ -92,6 +92,10 @@ pub struct PlanModel {
     pub draft_layers: u64,
     /// Tokens the indexer keeps per step.
     pub top_k: u64,
+    /// Layers of each group that shares one top-k, in order ([`Rank::layer_groups`]): for an engine in this process, and
+    /// in no document. Empty for vLLM, which has its own.
+    #[serde(skip)]
+    pub layer_groups: Vec<u64>,
 }
 
 impl PlanModel {
@@ -104,6 +108,7 @@ impl PlanModel {
             indexer_layers: rank.indexer_layers(),
             draft_layers: rank.draft_layers,
             top_k: rank.model.top_k,
+            layer_groups: rank.layer_groups(),
         }
     }
 }

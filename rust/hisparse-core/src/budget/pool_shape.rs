@@ -103,6 +103,13 @@ mod tests {
             let layout = PoolLayout::new(&rank.pool_shape(10, StrideAlign::Packed, LayerGroups::Auto)).unwrap();
             let main = layout.regions().iter().filter(|region| region.content == Content::Main).count();
             assert_eq!(main as u64, rank.groups(), "{layers:?}");
+            let of_layers: Vec<u64> = layout
+                .regions()
+                .iter()
+                .filter(|region| region.content == Content::Main && region.layers.end <= rank.layers.len())
+                .map(|region| region.layers.len() as u64)
+                .collect();
+            assert_eq!(of_layers, rank.layer_groups(), "{layers:?}");
         }
     }
 

@@ -139,6 +139,18 @@ impl<'a> Rank<'a> {
         self.indexer_layers() + u64::from(headless) + if self.drafts_are_sparse() { self.draft_layers } else { 0 }
     }
 
+    /// Main layers of each of those groups, in the order of the layers.
+    pub fn layer_groups(&self) -> Vec<u64> {
+        let mut groups: Vec<u64> = Vec::new();
+        for layer in self.layers.iter().filter(|layer| layer.is_sparse()) {
+            match groups.last_mut() {
+                Some(layers) if *layer == Layer::Shared => *layers += 1,
+                _ => groups.push(1),
+            }
+        }
+        groups
+    }
+
     /// Whether draft layers pick a subset, as MLA and M3 drafts do. DeepSeek-V4's keep the window alone.
     pub const fn drafts_are_sparse(&self) -> bool {
         !matches!(self.model.shape, Shape::DeepseekV4 { .. })

@@ -75,6 +75,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
             indexer_layers: indexed_layers,
             draft_layers,
             top_k: model.top_k,
+            layer_groups: Vec::new(),
         },
         layout: PlanLayout {
             kv_dtype: request.kv_dtype,

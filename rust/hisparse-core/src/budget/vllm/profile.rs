@@ -124,6 +124,7 @@ impl<'a> Profile<'a> {
                 indexer_layers: self.cache.indexed_layers(),
                 draft_layers: self.draft_layers,
                 top_k: self.model.top_k,
+                layer_groups: Vec::new(),
             },
             layout: PlanLayout {
                 kv_dtype: self.request.kv_dtype,
