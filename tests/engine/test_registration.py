@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from hisparse_svc.bench.shared import pool_bytes
 from hisparse_svc.engine import HostPool
 from hisparse_svc.engine.registration import Cuda, NotRegistered, Registration
 
@@ -148,6 +150,20 @@ def test_a_pool_is_locked_once_and_let_go_when_it_closes(pool: HostPool) -> None
     assert sum(device.locked.values()) > 256 * 0.98 * (1 << 20)
     pool.close()
     assert device.locked == {}
+
+
+def test_every_page_is_mapped_before_it_is_locked(pool: HostPool) -> None:
+    mapped: list[int] = []
+
+    class Looks(StandIn):
+        def register(self, address: int, size: int, *, read_only: bool) -> None:
+            mapped.append(pool_bytes(os.getpid())[0])
+            super().register(address, size, read_only=read_only)
+
+    before, device = pool_bytes(os.getpid())[0], Looks()  # the node in this process maps it too
+    pool.register(device)
+    locked = sum(device.locked.values())
+    assert locked <= mapped[0] - before < locked + 4096, "whole pages of it"
 
 
 def test_a_group_is_every_layer_of_it_side_by_side(pool: HostPool) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hisparse_svc import _core
 from hisparse_svc.client import Client
-from hisparse_svc.engine.registration import Cuda, Registration
+from hisparse_svc.engine.registration import Cuda, NotRegistered, Registration
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.node import Node
 from hisparse_svc.rpc import calls, unreachable
@@ -393,8 +393,13 @@ class HostPool:
         """
         self.check_attached()
         if self._registration is None:
+            registrar = registrar or Cuda(device)
+            try:
+                self._attached.fault_in()  # page-locking would do it too, with one thread
+            except OSError as failure:
+                raise NotRegistered(f"cannot map all of the pool: {failure}") from None
             self._registration = Registration(
-                self._attached.chunks, registrar or Cuda(device), read_only=self._attached.mapped_read_only
+                self._attached.chunks, registrar, read_only=self._attached.mapped_read_only
             )
 
     def groups(self) -> list[list[int]]:

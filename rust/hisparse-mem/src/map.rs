@@ -33,7 +33,7 @@ pub enum Access {
 pub(crate) enum Advice {
     /// Back it with huge pages where that can be done.
     HugePages,
-    /// Make its pages now, for writing.
+    /// Make its pages now, for writing where the mapping may be written through, and for reading where not.
     Populate,
     /// Leave it out of children: they would keep a pool alive that its owner gave back.
     NotInChildren,
@@ -141,7 +141,8 @@ impl Mapping {
         }
         let advice = match advice {
             Advice::HugePages => mm::Advice::LinuxHugepage,
-            Advice::Populate => mm::Advice::LinuxPopulateWrite,
+            Advice::Populate if self.access == Access::ReadWrite => mm::Advice::LinuxPopulateWrite,
+            Advice::Populate => mm::Advice::LinuxPopulateRead,
             Advice::NotInChildren => mm::Advice::LinuxDontFork,
             Advice::NotInDumps => mm::Advice::LinuxDontDump,
         };
@@ -182,6 +183,8 @@ impl Drop for Mapping {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -194,5 +197,17 @@ mod tests {
         let mapping = Mapping::heap(PAGE_BYTES).unwrap();
         assert_eq!(mapping.advise(0, 1 << 20, Advice::Populate), Err(Errno::INVAL));
         assert_eq!(mapping.advise(0, 4096, Advice::Populate), Ok(()));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no memory files")]
+    fn pages_are_made_for_whatever_the_mapping_allows() {
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, PAGE_BYTES as u64).unwrap();
+        let made = [Access::Read, Access::ReadWrite].map(|access| {
+            let mapping = Mapping::of_file(file.as_fd(), PAGE_BYTES, access).unwrap();
+            mapping.advise(0, PAGE_BYTES as u64, Advice::Populate)
+        });
+        assert_eq!(made[0], made[1], "kernels before 5.14 refuse both");
     }
 }

@@ -43,7 +43,9 @@ impl Workers {
     }
 }
 
-/// Makes every page of `mapping`; `made` hears of each chunk's bytes, from any of the threads.
+/// Makes every page of `mapping`; `made` hears of each chunk's bytes, from any of the threads. Where the pages are there
+/// already this process gets its way to them, which page-locking would make one after the other; on kernels that cannot
+/// be asked, a mapping that is not written through is left as it is.
 ///
 /// # Errors
 /// The first failure: `ENOMEM`, `EFAULT` where a volume or the pool of huge pages ran out, `ECANCELED`. Pages made so far stay
@@ -88,8 +90,9 @@ fn populate_chunk(mapping: &Mapping, offset: u64, len: u64) -> Result<(), Errno>
             done => return done,
         }
     }
-    let view = mapping.writable().ok_or(Errno::ACCESS)?;
-    view.sub(offset, len).map_err(|_| Errno::INVAL)?.touch(PAGE_BYTES);
+    if let Some(view) = mapping.writable() {
+        view.sub(offset, len).map_err(|_| Errno::INVAL)?.touch(PAGE_BYTES);
+    }
     Ok(())
 }
 

@@ -16,8 +16,9 @@ use hisparse_mem::attach::client::{AttachError, AttachedPool, Standing};
 use hisparse_mem::attach::frame::{Notice, Role};
 use hisparse_mem::map::Access;
 use hisparse_mem::pin::chunks_of;
+use hisparse_mem::populate::{Workers, populate};
 use hisparse_mem::rows::{PoolMemory, RowError};
-use pyo3::exceptions::{PyBufferError, PyConnectionError, PyIndexError, PyPermissionError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyConnectionError, PyIndexError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -121,6 +122,15 @@ impl PyAttachedPool {
             Some((part.as_ptr().addr(), part.len()))
         });
         chunks.collect()
+    }
+
+    /// Make this process's way to every page, by many threads: page-locking would do it one page after the other. Raises
+    /// `OSError` where the kernel refuses.
+    fn fault_in(&self, py: Python<'_>) -> PyResult<()> {
+        let segments = (0..).map_while(|segment| self.0.mapping(segment));
+        let workers = Workers::of_this_machine();
+        py.detach(|| segments.into_iter().try_for_each(|mapping| populate(mapping, &workers, &|_| {})))
+            .map_err(|errno| PyOSError::new_err(errno.raw_os_error()))
     }
 
     /// Whether it is mapped so that nobody can write through it here.
