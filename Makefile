@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-PYTHON_SOURCES := python tests docs benches examples proto
+PYTHON_SOURCES := python tests docs benches examples proto deploy
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
 .PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
