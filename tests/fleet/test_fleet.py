@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hisparse_svc import InvalidInput, NeverFits, PoolBusy, Unreachable, fleet
+from hisparse_svc.fleet import aio
 
 from tests.conformance.faulty import Fault, Faulty
 
@@ -305,3 +307,28 @@ def test_nodes_come_and_go_with_the_file(
     assert nodes.admit(100).node == "b"
     held.release()  # it was granted by a node that is no member any more
     assert leases(a) == []
+
+
+def test_a_cancelled_admit_leaves_nothing(serve: Callable[..., Served]) -> None:
+    served = [serve(name=name) for name in "ab"]
+
+    async def drive() -> int:
+        cancelled = 0
+        async with aio.Fleet([node.target for node in served]) as nodes:
+            await nodes.wait_until_seen()
+            for place in range(40):
+                asked = asyncio.create_task(nodes.admit(100, request_id=f"r{place}"))
+                await asyncio.sleep(place % 10 / 2_000)
+                asked.cancel()
+                try:
+                    await (await asked).release()
+                except asyncio.CancelledError:
+                    cancelled += 1
+            over = time.monotonic() + 10
+            while [each.left for each in await nodes.rank(100)] != [0.75, 0.75]:  # nothing is held, nor held back
+                assert time.monotonic() < over
+                await asyncio.sleep(0.02)
+        return cancelled
+
+    assert asyncio.run(drive()) > 5
+    until(lambda: leases(*served) == [])

@@ -201,7 +201,10 @@ class Fleet:
     async def client(self, name: str) -> clients.Client:
         """As `hisparse_svc.fleet.Fleet.client`."""
         await self._has_listed()
-        return self._nodes[self._book.named(name)].client
+        known = self._book.named(name)
+        if known not in self._nodes:
+            raise Unreachable(known.failure or CLOSED)
+        return self._nodes[known].client
 
     async def wait_until_seen(self, timeout_s: float = calls.TIMEOUT_S) -> bool:
         """As `hisparse_svc.fleet.Fleet.wait_until_seen`."""
@@ -224,7 +227,8 @@ class Fleet:
 
     async def _has_listed(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._listed.wait(), self._settings.timeout_s)
+            async with asyncio.timeout(self._settings.timeout_s):
+                await self._listed.wait()
 
     def _from_thread(self, told: Any, *given: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more

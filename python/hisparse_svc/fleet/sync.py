@@ -244,9 +244,13 @@ class Fleet:
 
         Raises:
             UnknownNode: There is none of this name.
+            Unreachable: Its client could not be made.
         """
         self._listed.wait(self._settings.timeout_s)
-        return self._nodes[self._book.named(name)].client
+        known = self._book.named(name)
+        if known not in self._nodes:
+            raise Unreachable(known.failure or CLOSED)
+        return self._nodes[known].client
 
     def wait_until_seen(self, timeout_s: float = calls.TIMEOUT_S) -> bool:
         """Wait until every node has said something or failed; whether all have."""

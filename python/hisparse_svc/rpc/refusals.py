@@ -95,7 +95,9 @@ class Refused(HiSparseError):
 
 
 def _remade(kind: type[Refused], message: str, attributes: dict[str, Any]) -> Refused:
-    return kind(message, **attributes)
+    made = kind(message)
+    made.__dict__.update(attributes)
+    return made
 
 
 class NeverFits(Refused):

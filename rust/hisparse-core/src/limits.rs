@@ -435,6 +435,11 @@ pub const FLEET_LOOK_FIRST: Duration = Duration::from_millis(20);
 /// See [`FLEET_LOOK_FIRST`].
 pub const FLEET_LOOK_MOST: Duration = Duration::from_millis(200);
 
+/// Part of a second within which a router's waiting requests go for room, after one of them came too late; and the most.
+pub const FLEET_GATE_FIRST: Duration = Duration::from_millis(20);
+/// See [`FLEET_GATE_FIRST`].
+pub const FLEET_GATE_MOST: Duration = Duration::from_millis(500);
+
 /// A router remembers where every so many pages of a prefix went (1,024 tokens).
 pub const FLEET_PREFIX_STRIDE_PAGES: usize = 16;
 

@@ -5,7 +5,7 @@
 //!   watches, answers ─► View of each node ─┐                      ┌─ Ask ────► Admit there ─► answered
 //!   grants ─► Prefixes: what went where ───┼─► Router ─► Placing ─┼─ Settle ─► Settling: Release until that is certain
 //!   failures ─► Breaker, Backoff ──────────┤    rank              ├─ Rest ───► look again
-//!   RetryBudget ───────────────────────────┘                      └─ Refuse ─► why nobody takes it
+//!   RetryBudget, Gate ─────────────────────┘                      └─ Refuse ─► why nobody takes it
 //! ```
 //! No I/O: the caller makes the calls, and hands in the time with every step. The Python router and the simulated
 //! fleet drive the same steps, so what is simulated is what runs.
@@ -14,6 +14,7 @@ mod breaker;
 mod budget;
 mod demand;
 mod dice;
+mod gate;
 mod placing;
 mod prefixes;
 mod rank;
@@ -25,6 +26,7 @@ pub use self::breaker::{Backoff, Breaker};
 pub use self::budget::RetryBudget;
 pub use self::demand::Demand;
 pub use self::dice::Dice;
+pub use self::gate::Gate;
 pub use self::placing::{Answer, Placing, Step, Why};
 pub use self::prefixes::Prefixes;
 pub use self::rank::{Candidate, Policy};

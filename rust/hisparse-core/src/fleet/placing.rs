@@ -100,6 +100,7 @@ pub struct Placing {
     asking: Option<(NodeId, Amounts, u64)>,
     unsettled: Option<NodeId>,
     looks: Backoff,
+    waited: bool,
     tally: Tally,
 }
 
@@ -116,6 +117,7 @@ impl Placing {
             asking: None,
             unsettled: None,
             looks: Backoff::default(),
+            waited: false,
             tally: Tally::default(),
         }
     }
@@ -145,8 +147,15 @@ impl Placing {
         let Choice { best, tally } = router.choose(&self.demand, &self.bars, now);
         self.tally = tally;
         let Some(candidate) = best else { return self.nobody(router, now) };
+        if let Some(closed) = router.gate.closed(now).filter(|_| self.waited) {
+            let left = self.patience_ends.saturating_since(now);
+            return if left.is_zero() { Step::Refuse(Why::Busy) } else { Step::Rest(closed.min(left)) };
+        }
         if self.attempts > 0 && !router.budget.take(now) {
             return self.rest_or(Why::NoRetries, router, now);
+        }
+        if self.waited {
+            router.gate.passed(now, &mut router.dice);
         }
         let amounts = self.demand.amounts(candidate.shared_pages);
         router.asked(candidate.node, &amounts);
@@ -164,6 +173,11 @@ impl Placing {
             Answer::Granted { .. } | Answer::Full(_) | Answer::Unready(_) | Answer::NeverFits => Some(true),
         };
         router.ended(node, &amounts, answers, now);
+        match answer {
+            Answer::Granted { .. } if self.waited => router.gate.won(),
+            Answer::Full(_) if self.waited => router.gate.lost(),
+            _ => {}
+        }
         let mut until = |rest: Duration| {
             let rest = router.dice.jittered(rest.clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY));
             Some(Some(now.saturating_add(rest)))
@@ -218,6 +232,7 @@ impl Placing {
         if left.is_zero() {
             return Step::Refuse(why);
         }
+        self.waited = true;
         Step::Rest(self.looks.rest_within(FLEET_LOOK_FIRST, FLEET_LOOK_MOST, &mut router.dice).min(left))
     }
 }

@@ -179,3 +179,27 @@ fn a_request_that_left_a_node_does_not_go_back_to_it() {
     let mut placing = placing(&mut router, 640, 0).avoiding(ids[0]);
     assert_eq!(placing.next(&mut router, at(0)), Step::Ask(ids[1]));
 }
+
+#[test]
+fn waiting_requests_that_come_too_late_go_less_often() {
+    let (mut router, ids) = fleet(&[view(1)]);
+    let (mut sequence, mut now, mut asked) = (0, 0, Vec::new());
+    for _ in 0..10 {
+        let mut placing =
+            Placing::new(&mut router, Demand::of_tokens(640), Duration::from_secs(9), Duration::from_secs(9), at(now));
+        assert!(matches!(placing.next(&mut router, at(now)), Step::Rest(_)));
+        sequence += 1;
+        router.watched(ids[0], View { sequence, ..view(50) }, false, at(now));
+        let begun = now;
+        while let Step::Rest(rest) = placing.next(&mut router, at(now)) {
+            now += u64::try_from(rest.as_micros().div_ceil(1_000)).unwrap();
+        }
+        asked.push(now - begun);
+        sequence += 1;
+        router.told(ids[0], View { sequence, ..view(1) }, at(now));
+        placing.answered(&mut router, Answer::Full(Duration::from_secs(1)), at(now));
+    }
+    assert_eq!(asked[0], 0, "the first goes at once");
+    assert!(asked[5..].iter().any(|millis| *millis > 50), "{asked:?}");
+    assert!(asked.iter().all(|millis| *millis <= 501), "{asked:?}");
+}

@@ -14,6 +14,7 @@ use super::breaker::{Backoff, Breaker};
 use super::budget::RetryBudget;
 use super::demand::Demand;
 use super::dice::Dice;
+use super::gate::Gate;
 use super::prefixes::Prefixes;
 use super::rank::{Candidate, Policy, sort};
 use super::view::View;
@@ -166,6 +167,7 @@ pub struct Router {
     next_id: u64,
     pub(super) prefixes: Prefixes,
     pub(super) budget: RetryBudget,
+    pub(super) gate: Gate,
     pub(super) dice: Dice,
 }
 
@@ -186,6 +188,7 @@ impl Router {
             next_id: 0,
             prefixes: Prefixes::default(),
             budget: RetryBudget::new(now),
+            gate: Gate::default(),
             dice: Dice::new(entropy),
         })
     }
