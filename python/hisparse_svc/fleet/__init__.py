@@ -23,7 +23,8 @@ from hisparse_svc.fleet.errors import (
     UnknownNode,
     Unsettled,
 )
-from hisparse_svc.fleet.sync import Fleet, HeldLease
+from hisparse_svc.fleet.sync import Fleet
+from hisparse_svc.fleet.sync_node import HeldLease
 
 __all__ = [
     "AllDraining",

@@ -20,19 +20,18 @@ from typing import TYPE_CHECKING, Any
 from hisparse_svc import aio as clients
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.fleet import settings as reading
+from hisparse_svc.fleet.aio_node import HeldLease, Node
 from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
 from hisparse_svc.fleet.following import Follower
-from hisparse_svc.fleet.journey import Ask, Journey, Left, Rest, Settle, ends_at
+from hisparse_svc.fleet.journey import Ask, Journey, Rest, Settle
 from hisparse_svc.fleet.settings import CLOSE_S
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
-from hisparse_svc.rpc.watching import ENDED, Watching
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from hisparse_svc.fleet.directories import Directory, Member
-    from hisparse_svc.fleet.errors import Attempt
     from hisparse_svc.rpc.tls import Tls
 
 __all__ = ["Fleet", "HeldLease"]
@@ -65,7 +64,7 @@ class Fleet:
         )
         self._book = Book(policy=policy, choices=choices, stale_after_s=stale_after_s)
         self._loop = asyncio.get_running_loop()
-        self._nodes: dict[Known, _Node] = {}
+        self._nodes: dict[Known, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._taking_back: set[asyncio.Task[Any]] = set()
         """What a close waits for."""
@@ -142,8 +141,11 @@ class Fleet:
         try:
             admission = journey.call.read(await node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1))
         except HiSparseError as failure:
-            node.hold(-1)
-            journey.failed(known, failure)
+            try:
+                journey.failed(known, failure)
+            finally:
+                if not journey.settling:  # else when that is done
+                    node.hold(-1)
             return None
         except BaseException:
             node.hold(-1)
@@ -186,7 +188,13 @@ class Fleet:
                     if time.monotonic() > over:
                         break
         finally:
-            self._book.settle(settle.request, settle.known.number, done=True)
+            self._settled(settle)
+
+    def _settled(self, settle: Settle) -> None:
+        self._book.settle(settle.request, settle.known.number, done=True)
+        node = self._nodes.get(settle.known)
+        if node is not None:
+            node.hold(-1)
 
     async def rank(self, tokens: int = 0, *, pages: int = 0, prefix_hashes: Sequence[bytes] = ()) -> list[Ranked]:
         """As `hisparse_svc.fleet.Fleet.rank`."""
@@ -240,7 +248,7 @@ class Fleet:
         joined, left = self._book.take_members(members)
         for known in joined:
             try:
-                node = self._nodes[known] = _Node(self, known)
+                node = self._nodes[known] = Node(known, self._book, self._settings, self._pingers, self._forget)
             except HiSparseError as failure:
                 self._book.broken(known, failure)
                 continue
@@ -261,7 +269,7 @@ class Fleet:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _forget(self, node: _Node) -> None:
+    def _forget(self, node: Node) -> None:
         self._nodes.pop(node.known, None)
         closing = self._loop.create_task(node.client.close())
         self._taking_back.add(closing)
@@ -296,99 +304,3 @@ class Fleet:
     async def __aexit__(self, *_: object) -> None:
         """Close the connections."""
         await self.close()
-
-
-class _Node:
-    """One node: its client, and the task that watches it."""
-
-    def __init__(self, fleet: Fleet, known: Known) -> None:
-        settings = fleet._settings
-        self.fleet, self.known = fleet, known
-        self.client = clients.Client(
-            known.member.target, timeout_s=settings.timeout_s, tls=settings.tls_for(known.member.target)
-        )
-        self.holds = 0
-        """Leases in callers' hands, and calls for one: the client of a node that has left lives as long."""
-        self.task: asyncio.Task[None] | None = None
-
-    async def watch(self) -> None:
-        """Follow it until it leaves."""
-        book = self.fleet._book
-        watching = Watching(self.fleet._settings.lengths, math.inf)
-        while True:
-            error: HiSparseError = Unreachable(ENDED)
-            try:
-                async for message in self.client.stream(watching.call()):
-                    seen = watching.feed(message)
-                    if seen is None:
-                        book.resumed(self.known)
-                    else:
-                        book.seen(self.known, seen)
-            except HiSparseError as broken:
-                error = broken
-            await asyncio.sleep(book.broken(self.known, error))
-
-    async def ping(self) -> None:
-        """Ask a node whose stream is quiet whether it is still there."""
-        book = self.fleet._book
-        try:
-            call = calls.get_capacity(self.fleet._settings.lengths)
-            async with self.fleet._pingers:
-                answer = await self.client.send(call, timeout_s=self.fleet._settings.attempt_s, tries=1)
-        except HiSparseError as failure:
-            if self.known.streaming:
-                book.broken(self.known, failure, streaming=True)
-        else:
-            if self.known.streaming:
-                book.seen(self.known, call.read(answer))
-
-    def leave(self) -> None:
-        """It is no member any more."""
-        if self.task is not None:
-            self.task.cancel()
-        if self.holds == 0:
-            self.fleet._forget(self)
-
-    def hold(self, more: int) -> None:
-        """Count a lease in or out."""
-        self.holds += more
-        if self.holds == 0 and self.known.left:
-            self.fleet._forget(self)
-
-
-class HeldLease(clients.HeldLease):
-    """A lease in hand, as `hisparse_svc.fleet.sync.HeldLease`."""
-
-    def __init__(self, node: _Node, admission: values.Admission, attempts: tuple[Attempt, ...], ends_at: float) -> None:
-        super().__init__(node.client, admission)
-        self.node, self.target = node.known.member.name, node.known.member.target
-        self.attempts = attempts
-        self._node, self._ends_at, self._released = node, ends_at, False
-
-    async def commit(self, ttl_s: float | None = None) -> values.Lease:
-        """Turn the reservation into use."""
-        lease = await super().commit(ttl_s)
-        self._ends_at = ends_at(lease, ttl_s)
-        return lease
-
-    async def renew(self, ttl_s: float | None = None) -> values.Lease:
-        """Put off its end."""
-        lease = await super().renew(ttl_s)
-        self._ends_at = ends_at(lease, ttl_s)
-        return lease
-
-    async def release(self) -> values.Released:
-        """Give it back."""
-        released = await super().release()
-        self._let_go()
-        return released
-
-    def leaving(self) -> Left:
-        """Give it up for another one: what `Fleet.admit` needs of it."""
-        self._let_go()
-        return Left(self._node.known, self.lease, self._ends_at)
-
-    def _let_go(self) -> None:
-        if not self._released:
-            self._released = True
-            self._node.hold(-1)

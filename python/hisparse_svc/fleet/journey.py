@@ -165,6 +165,11 @@ class Journey:
             raise self._refusal(word)
 
     @property
+    def settling(self) -> bool:
+        """Whether what a node made of it is unknown, and the next step says to settle that."""
+        return self._pending is not None
+
+    @property
     def lease_ends_at(self) -> float:
         """When a lease that was just granted has ended by itself at the latest, by this process's own clock."""
         assert self.request.ttl_s is not None  # noqa: S101 - it was set at the start

@@ -15,22 +15,21 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hisparse_svc import client as clients
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.fleet import settings as reading
 from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
 from hisparse_svc.fleet.following import Follower
-from hisparse_svc.fleet.journey import Ask, Journey, Left, Rest, Settle, ends_at
+from hisparse_svc.fleet.journey import Ask, Journey, Rest, Settle
 from hisparse_svc.fleet.settings import CLOSE_S
+from hisparse_svc.fleet.sync_node import HeldLease, Node
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
-from hisparse_svc.rpc.watching import ENDED, Watching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hisparse_svc.client import Client
     from hisparse_svc.fleet.directories import Directory, Member
-    from hisparse_svc.fleet.errors import Attempt
     from hisparse_svc.rpc.tls import Tls
 
 __all__ = ["Fleet", "HeldLease"]
@@ -88,7 +87,7 @@ class Fleet:
         )
         self._book = Book(policy=policy, choices=choices, stale_after_s=stale_after_s)
         self._lock = threading.Lock()
-        self._nodes: dict[Known, _Node] = {}
+        self._nodes: dict[Known, Node] = {}
         self._taking_back: set[threading.Thread] = set()
         self._closing = threading.Event()
         self._listed = threading.Event()
@@ -180,8 +179,11 @@ class Fleet:
         try:
             admission = journey.call.read(node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1))
         except HiSparseError as failure:
-            node.hold(-1)
-            journey.failed(known, failure)
+            try:
+                journey.failed(known, failure)
+            finally:
+                if not journey.settling:  # else when that is done
+                    node.hold(-1)
             return None
         except BaseException:
             node.hold(-1)
@@ -225,9 +227,15 @@ class Fleet:
                 over = over or time.monotonic() + CLOSE_S
                 if time.monotonic() > over:
                     break
-        self._book.settle(settle.request, settle.known.number, done=True)
+        self._settled(settle)
         with self._lock:
             self._taking_back.discard(threading.current_thread())
+
+    def _settled(self, settle: Settle) -> None:
+        self._book.settle(settle.request, settle.known.number, done=True)
+        node = self._nodes.get(settle.known)
+        if node is not None:
+            node.hold(-1)
 
     def rank(self, tokens: int = 0, *, pages: int = 0, prefix_hashes: Sequence[bytes] = ()) -> list[Ranked]:
         """Give every node in the order in which a request would ask, those that would not be asked at the end."""
@@ -239,7 +247,7 @@ class Fleet:
         self._listed.wait(self._settings.timeout_s)
         return self._book.views()
 
-    def client(self, name: str) -> clients.Client:
+    def client(self, name: str) -> Client:
         """Give the client of one node, by the node's name; the fleet closes it.
 
         Raises:
@@ -280,7 +288,7 @@ class Fleet:
         joined, left = self._book.take_members(members)
         for known in joined:
             try:
-                node = _Node(self, known)
+                node = Node(known, self._book, self._settings, self._closing, self._forget)
             except HiSparseError as failure:
                 self._book.broken(known, failure)
                 continue
@@ -297,7 +305,7 @@ class Fleet:
         self._book.failure = failure
         self._listed.set()
 
-    def _forget(self, node: _Node) -> None:
+    def _forget(self, node: Node) -> None:
         with self._lock:
             self._nodes.pop(node.known, None)
 
@@ -334,112 +342,3 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         """Close the connections."""
         self.close()
-
-
-class _Node:
-    """One node: its client, and the thread that watches it."""
-
-    def __init__(self, fleet: Fleet, known: Known) -> None:
-        settings = fleet._settings
-        self.fleet, self.known = fleet, known
-        self.client = clients.Client(
-            known.member.target, timeout_s=settings.timeout_s, tls=settings.tls_for(known.member.target)
-        )
-        self.holds = 0
-        """Leases in callers' hands, and calls for one: the client of a node that has left lives as long."""
-        self._left = threading.Event()
-        self.thread = threading.Thread(target=self._watch, name=f"hisparse-fleet-{known.number}", daemon=True)
-
-    def _watch(self) -> None:
-        book, closing = self.fleet._book, self.fleet._closing
-        watching = Watching(self.fleet._settings.lengths, math.inf)
-        while not (closing.is_set() or self._left.is_set()):
-            error: HiSparseError = Unreachable(ENDED)
-            try:
-                for message in self.client.stream(watching.call()):
-                    seen = watching.feed(message)
-                    if self._left.is_set():
-                        return
-                    if seen is None:
-                        book.resumed(self.known)
-                    else:
-                        book.seen(self.known, seen)
-            except HiSparseError as broken:
-                error = broken
-            if not closing.is_set():
-                self._left.wait(book.broken(self.known, error))
-
-    def ping(self) -> None:
-        """Ask a node whose stream is quiet whether it is still there."""
-        book = self.fleet._book
-        try:
-            call = calls.get_capacity(self.fleet._settings.lengths)
-            answer = self.client.send(call, timeout_s=self.fleet._settings.attempt_s, tries=1)
-        except HiSparseError as failure:
-            if self.known.streaming:
-                book.broken(self.known, failure, streaming=True)
-        else:
-            if self.known.streaming:
-                book.seen(self.known, call.read(answer))
-
-    def leave(self) -> None:
-        """It is no member any more."""
-        self._left.set()
-        with self.fleet._lock:
-            unused = self.holds == 0
-        if unused:
-            self.client.close()
-            self.fleet._forget(self)
-
-    def hold(self, more: int) -> None:
-        """Count a lease in or out."""
-        with self.fleet._lock:
-            self.holds += more
-            last = self.holds == 0 and self._left.is_set()
-        if last:
-            self.client.close()
-            self.fleet._forget(self)
-
-
-class HeldLease(clients.HeldLease):
-    """A lease in hand, as `hisparse_svc.client.HeldLease`.
-
-    Attributes:
-        node: Name of the node that it is on: send the request there.
-        target: Where that node's service is.
-        attempts: The nodes that were asked before and did not take it.
-    """
-
-    def __init__(self, node: _Node, admission: values.Admission, attempts: tuple[Attempt, ...], ends_at: float) -> None:
-        super().__init__(node.client, admission)
-        self.node, self.target = node.known.member.name, node.known.member.target
-        self.attempts = attempts
-        self._node, self._ends_at, self._released = node, ends_at, False
-
-    def commit(self, ttl_s: float | None = None) -> values.Lease:
-        """Turn the reservation into use."""
-        lease = super().commit(ttl_s)
-        self._ends_at = ends_at(lease, ttl_s)
-        return lease
-
-    def renew(self, ttl_s: float | None = None) -> values.Lease:
-        """Put off its end."""
-        lease = super().renew(ttl_s)
-        self._ends_at = ends_at(lease, ttl_s)
-        return lease
-
-    def release(self) -> values.Released:
-        """Give it back."""
-        released = super().release()
-        self._let_go()
-        return released
-
-    def leaving(self) -> Left:
-        """Give it up for another one: what `Fleet.admit` needs of it."""
-        self._let_go()
-        return Left(self._node.known, self.lease, self._ends_at)
-
-    def _let_go(self) -> None:
-        if not self._released:
-            self._released = True
-            self._node.hold(-1)
