@@ -457,6 +457,7 @@ fn main() {
         "date": said_by("date", &["-u", "+%Y-%m-%d"]),
         "command": "make bench-allocation TRACE=conversation_trace.jsonl",
         "timed": "the call alone, at real-time priority where the caller has given it; wall time",
+        "note": "at real-time priority the kernel takes the processor away for up to 50 ms of each second (sched_rt_runtime_us), which the longest single times (max) may hold",
         "machine": machine(),
         "threads": 1,
         "trace_requests": trace.len(),
