@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto deploy
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -74,7 +74,7 @@ check-engine: build setup-engine ## Type and test the data plane on the CPU, wit
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python
 test-gpu: ## Run the tests that need a CUDA device
-	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode tests/integrations
+	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode tests/engine tests/integrations
 
 bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at most 90 % taken, and one always full
 	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > python/hisparse_svc/data/layouts/churned_90.json
@@ -82,6 +82,10 @@ bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at
 
 bench-gpu: ## Measure swap-in on this machine's GPU, with the pages as the allocator left them
 	PYTHONPATH=python $(ENGINE_PYTHON) benches/swap_in.py
+
+RANKS_POOL ?= 64GiB
+bench-ranks: ## Measure all GPUs of this machine at once on one pool of RANKS_POOL
+	PYTHONPATH=python $(ENGINE_PYTHON) benches/ranks.py --pool $(RANKS_POOL) --out benches/results/ranks.json
 
 FUZZ_SECONDS ?= 60
 fuzz: ## Fuzz each target for FUZZ_SECONDS: bytes as calls, as messages of the attach socket, as a layout and as a journal; operations on the ledger (nightly toolchain)

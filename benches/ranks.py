@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -247,6 +248,12 @@ def memory_nodes() -> list[int]:
     return sorted(int(path.name.removeprefix("node")) for path in found)
 
 
+def processor() -> str:
+    """What the host's processor calls itself."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
 def placements_of(nodes: Sequence[int]) -> list[str]:
     """Where to put the pool: on each node, and on all in turn; anywhere on a machine with one."""
     if len(nodes) < 2:
@@ -283,9 +290,9 @@ def draw(result: Row, folder: Path) -> None:
     for axes in (left, right):
         axes.set_xlabel("ranks at once, a GPU each")
         axes.set_xticks(result["ranks"])
-        axes.set_ylim(bottom=0)
         axes.grid(visible=True, alpha=0.3)
-        axes.legend(fontsize="small", loc="lower right")
+        axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
+        axes.legend(fontsize="small", loc="upper left", ncols=2)
     figure.suptitle(f"{result['gpu']}, {result['date'][:10]}: ranks on one host copy", fontsize="medium")
     figure.savefig(folder / "ranks.png")
 
@@ -333,7 +340,7 @@ def main() -> None:
     result = document(
         "GB/s of rows that all ranks copy at once; ms of a whole step", device=options.device, ranks=options.ranks
     )
-    result |= {"memory_nodes": nodes, "swap_in": []}
+    result |= {"cpu": processor(), "cpus": os.cpu_count(), "memory_nodes": nodes, "swap_in": []}
     if "swap_in" in options.parts:
         swap_in_part(result, placements, options)
     if "step" in options.parts:
