@@ -45,7 +45,7 @@ def record(model: Any, context_tokens: int, path: Path, sizes: dict[str, str], *
     """Prefill the text and record what is picked behind it."""
     ids = torch.tensor([text(context_tokens + STEPS)], device=model.device)
     with (
-        HostKv.embedded(model, hot_rows=2 * model.config.index_topk, kv_dtype="bfloat16", **sizes) as kv,
+        HostKv.embedded(model, hot_rows=2 * model.config.index_topk, **sizes) as kv,
         torch.no_grad(),
     ):
         cache = cache_argument(model, kv.request(context_tokens, STEPS + 1))
@@ -73,10 +73,10 @@ def main() -> None:
         elif asked.device == "cpu":
             torch.set_num_threads(1)
             torch.manual_seed(0)
-            sizes = {"host_pool": "256MiB", "kv_bytes": "48MiB"}
+            sizes = {"host_pool": "256MiB", "kv_bytes": "96MiB"}
             record(decode_on_cpu.glm(context + STEPS + 64), context, path, sizes, made_by="examples/decode_on_cpu.py")
         else:
-            sizes = {"host_pool": "2GiB", "kv_bytes": "2GiB"}
+            sizes = {"host_pool": "2GiB", "kv_bytes": "2GiB", "kv_dtype": "bfloat16"}
             model = decode_on_gpu.make_model(6, 8, context + STEPS + 64)
             record(model, context, path, sizes, made_by="examples/decode_on_gpu.py")
         stream = Stream(path)
