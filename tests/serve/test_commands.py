@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from hisparse_svc import Node
+from hisparse_svc import InvalidInput, Node, _core
 from hisparse_svc.cli import output
 
 from tests.conftest import run
@@ -210,3 +210,13 @@ def test_each_lease_is_one_line_that_holds_its_whole_id_also_through_a_pipe(node
     assert len(lines) == 1 + len(held)
     for lease, line in zip((each.lease for each in held), lines[1:], strict=True):
         assert line.split()[:2] == [lease.id, lease.request_id]
+
+
+def test_everything_wrong_with_a_service_comes_back_together(tmp_path: Path) -> None:
+    plan = _core.plan({"kv_bytes": "80GiB", "host_pool": "1GiB"}, _core.Model.preset("glm-5.2"))
+    wrong: dict[str, Any] = {"numa": "moon", "pages": "wide", "access": "nobody", "log": "loud", "stop_grace_s": -1.0}
+    with pytest.raises(InvalidInput) as refused:
+        _core.Service.start(plan, socket=str(tmp_path / "s"), limits={"max_calls": 0}, threads=0, **wrong)
+    fields = {problem.field for problem in refused.value.problems}
+    assert fields == {"--numa", "--pages", "access", "--log", "stop_grace_s", "max_calls", "threads"}
+    assert not (tmp_path / "s").exists()

@@ -34,16 +34,17 @@ def command(
     call = calls.release(lease_id or "", request_id or "", tenant or "")
     with remote.connect(target, timeout) as client:
         answer = client.send(call)
+        released = call.read(answer)
+        bound_ms = client.server_info().limits["quarantine_bound_ms"] if released.quarantined and not as_json else 0
     if as_json:
         remote.emit(answer)
         return
-    released = call.read(answer)
     if released.already_released:
         output.console().print("nothing to give back: it is unknown, or was released before")
     elif released.quarantined:
         output.console().print(
             "[yellow]quarantined[/yellow]: its pages may still be written to; they are free when its engine says so, "
-            "or after the quarantine bound (120 s)"
+            f"or after the quarantine bound ({bound_ms / 1_000:g} s)"
         )
     else:
         output.console().print("[bold green]released[/bold green]")

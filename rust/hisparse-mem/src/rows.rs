@@ -9,7 +9,7 @@ use crate::view::OutOfRange;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// The pool holds no such layer, page or row, or a page of it is not row after row.
-    #[error("the pool has no row {row} in page {page} of layer {layer} ({content:?})")]
+    #[error("the pool has no row {row} in page {page} of layer {layer} ({content})")]
     NoSuchRow {
         /// Main KV or index keys.
         content: Content,

@@ -93,7 +93,7 @@ impl PyAttachedPool {
     /// One layer over all pages. Raises `IndexError` where the pool holds none of it.
     fn layer(&self, layer: usize, indexer: bool) -> PyResult<PyLayer> {
         let content = content(indexer);
-        let missing = || PyIndexError::new_err(format!("the pool holds no {content:?} of layer {layer}"));
+        let missing = || PyIndexError::new_err(format!("the pool holds no {content} of layer {layer}"));
         let view = self.0.layout().layer(content, layer).ok_or_else(missing)?;
         PyLayer::new(Arc::clone(&self.0), view).ok_or_else(missing)
     }

@@ -76,36 +76,47 @@ impl PyService {
         let plan = &plan.get().0;
         let setting = |(tenant, pool, floor, ceiling)| QuotaSetting { tenant, pool, floor, ceiling };
         let settings: Vec<_> = tenants.into_iter().map(setting).collect();
-        let quotas = Quotas::of(&settings).or_invalid_input(py)?;
+        // Read to the end, so that everything wrong comes back together.
+        let mut found = Problems::new();
+        let quotas = kept(&mut found, Quotas::of(&settings)).unwrap_or_default();
         let capacity = NodeCapacity::of_plan(plan, seats, max_requests);
         let node = NodeConfig { quotas, exemplars, ..NodeConfig::of_plan(plan, capacity) };
-        let stop_grace = seconds("stop_grace_s", stop_grace_s).or_invalid_input(py)?;
-        let reclaim_window = seconds("reclaim_window_s", reclaim_window_s).or_invalid_input(py)?;
+        let stop_grace = kept(&mut found, seconds("stop_grace_s", stop_grace_s)).unwrap_or(STOP_GRACE);
+        let reclaim_window = kept(&mut found, seconds("reclaim_window_s", reclaim_window_s)).unwrap_or(RECLAIM_WINDOW);
         let pages = Pages::read(pages).ok_or_else(|| {
             let remedy = format!("choose one of {}", Pages::WORDS.join(", "));
             Problems::one(Problem::new("--pages", format!("{pages:?}"), "must be a kind of pages", remedy))
         });
-        let (pages, placements) = (pages.or_invalid_input(py)?, Placement::read("--numa", numa).or_invalid_input(py)?);
-        let memory = memory.map(|layout| MemoryConfig {
-            pages,
-            placements,
-            uids: allow_uids,
-            lock: mlock,
-            assume_memory: assume_memory_bytes.map(Bytes::new),
-            ..MemoryConfig::new(layout.get().0.clone())
+        let (pages, placements) = (kept(&mut found, pages), kept(&mut found, Placement::read("--numa", numa)));
+        let memory = memory.map(|layout| {
+            let usual = MemoryConfig::new(layout.get().0.clone());
+            MemoryConfig {
+                pages: pages.unwrap_or(usual.pages),
+                placements: placements.unwrap_or(usual.placements),
+                uids: allow_uids,
+                lock: mlock,
+                assume_memory: assume_memory_bytes.map(Bytes::new),
+                ..usual
+            }
         });
         let log = match log {
             "off" => LogTo::Nowhere,
             "text" => LogTo::Text,
             "json" => LogTo::Json,
             other => {
-                let problem = Problem::new("--log", format!("{other:?}"), "must be a kind of log", "use text or json");
-                return Err(Problems::one(problem)).or_invalid_input(py);
+                found.push(Problem::new("--log", format!("{other:?}"), "must be a kind of log", "use text or json"));
+                LogTo::Nowhere
             }
         };
-        let access = access.map(Access::parse).transpose().or_invalid_input(py)?.unwrap_or_default();
-        let tls = tls.map(|(certificate, key, client_ca)| TlsFiles { certificate, key, client_ca });
-        let limits = self::limits(&limits.unwrap_or_default()).or_invalid_input(py)?;
+        let access = kept(&mut found, access.map(Access::parse).transpose());
+        // Without the list that was meant nothing can be said of who may come with a certificate.
+        let tls = tls.filter(|_| access.is_some()).map(|(certificate, key, client_ca)| TlsFiles {
+            certificate,
+            key,
+            client_ca,
+        });
+        let access = access.flatten().unwrap_or_default();
+        let limits = kept(&mut found, self::limits(&limits.unwrap_or_default())).unwrap_or_default();
         let config = Config {
             socket,
             listen,
@@ -122,6 +133,8 @@ impl PyService {
             reclaim_window,
             ..Config::new(node)
         };
+        found.extend(config.check().err().unwrap_or_default());
+        found.into_result(()).or_invalid_input(py)?;
         if handle_signals {
             leave_signals_to_rust(py)?;
         }
@@ -195,6 +208,11 @@ impl PyService {
         let longest = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose().or_invalid_input(py)?;
         Ok(py.detach(|| self.0.wait(longest)))
     }
+}
+
+/// What was read; `None` where something is wrong with it, which is kept.
+fn kept<T>(found: &mut Problems, read: Result<T, Problems>) -> Option<T> {
+    read.map_err(|problems| found.extend(problems)).ok()
 }
 
 /// Limits by their names; those that are not given keep their defaults.

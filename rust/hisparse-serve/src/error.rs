@@ -246,7 +246,7 @@ impl Refusal {
             }
             R::LeaseNotFound { id } | R::OtherTenant { id } => vec![("lease_id", id.to_string())],
             R::WrongState { id, state, .. } => {
-                vec![("lease_id", id.to_string()), ("state", format!("{state:?}").to_uppercase())]
+                vec![("lease_id", id.to_string()), ("state", state.to_string().to_uppercase())]
             }
             R::RequestIdReused { lease } => vec![("lease_id", lease.to_string())],
             _ => Vec::new(),

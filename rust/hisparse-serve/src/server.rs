@@ -102,7 +102,11 @@ impl Config {
         }
     }
 
-    fn check(&self) -> Result<(), Problems> {
+    /// What can be judged before anything is bound; [`Server::start`] judges it first.
+    ///
+    /// # Errors
+    /// Everything wrong with it.
+    pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::new();
         if self.socket.is_none() && self.listen.is_none() {
             let remedy = "give a Unix socket or a loopback address";

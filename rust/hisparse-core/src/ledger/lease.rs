@@ -128,6 +128,17 @@ pub enum LeaseState {
     Released,
 }
 
+impl fmt::Display for LeaseState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reserved => "reserved",
+            Self::Committed => "committed",
+            Self::Quarantined => "quarantined",
+            Self::Released => "released",
+        })
+    }
+}
+
 /// Who keeps a committed lease alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

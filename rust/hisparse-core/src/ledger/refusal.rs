@@ -115,7 +115,7 @@ pub enum Refusal {
         id: LeaseId,
     },
     /// The lease exists, but its state does not allow this.
-    #[error("lease {id} is {state:?}: {remedy}")]
+    #[error("lease {id} is {state}: {remedy}")]
     WrongState {
         /// The lease.
         id: LeaseId,

@@ -57,7 +57,7 @@ pub enum AttachError {
         source: Errno,
     },
     /// The service said no.
-    #[error("the service refused to share its pool ({0:?}): {remedy}", remedy = .0.remedy())]
+    #[error("the service refused to share its pool ({0}): {remedy}", remedy = .0.remedy())]
     Refused(Reason),
     /// The connection failed half way.
     #[error(transparent)]
@@ -358,7 +358,7 @@ impl SessionEnd {
                     });
                     return self.tell(Notice::Ended {
                         reason: format!(
-                            "the service refused to go on with the session ({reason:?}): {}",
+                            "the service refused to go on with the session ({reason}): {}",
                             reason.remedy()
                         ),
                     });

@@ -169,6 +169,23 @@ pub enum Reason {
     NotMapped,
 }
 
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Forbidden => "its user is not on the list",
+            Self::Protocol => "no protocol in common",
+            Self::OtherEngine => "the pool is another engine's",
+            Self::WriterTaken => "another rank writes",
+            Self::TooMany => "too many sessions",
+            Self::Unavailable => "the pool cannot be shared",
+            Self::Recovering => "it waits for the pool's own engine",
+            Self::UnknownSession => "it knows no such session",
+            Self::OtherPool => "what was handed back is another pool",
+            Self::NotMapped => "it cannot map what was handed back",
+        })
+    }
+}
+
 impl Reason {
     /// What would change the answer.
     pub const fn remedy(self) -> &'static str {

@@ -3,8 +3,12 @@
 //! ```text
 //!  past its deadline? ─► its session attached? ─► of this epoch? ─► ledger ─► serve those who wait
 //! ```
-//! The service's own node is bound to its runtime and to the machine's clock; these are its rules without them. Who
-//! changes one changes the other.
+//! The service's own node is bound to its runtime and to the machine's clock; these are its rules without them, said a
+//! second time on purpose. One source for both would be a node generic over clock, waiters, sessions and journal, made so
+//! for the simulator alone; and a simulator that ran the service's very lines could not be what they are held against.
+//! What keeps the two together is judged, not shared: histories of the running service, killed and started again, pass
+//! the same checker of linearizability as those of this node (`tests/service`), and a rule that one of them alone
+//! follows shows there. Left out here is patience for zeroes: it decides nothing, and is a wait in the same queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -64,6 +64,15 @@ pub enum Content {
     Indexer,
 }
 
+impl std::fmt::Display for Content {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Main => "main KV",
+            Self::Indexer => "index keys",
+        })
+    }
+}
+
 /// One group of layers over all pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
