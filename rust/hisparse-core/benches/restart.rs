@@ -3,68 +3,23 @@
 //! ```text
 //!  cargo bench -p hisparse-core --bench restart -- benches/results/restart.json DATE
 //! ```
-//! The pool is filled to 90 % with leases of 1 to 400 pages, two thirds of whose pages are published, and then churned,
-//! so that its free space is broken up and full of cached prefixes. *Compacted*: the state alone. *Longest*: the state
+//! The pool is churned: see [`node`]. *Compacted*: the state alone. *Longest*: the state
 //! with as many changes behind it as a journal gets before it is compacted.
+
+mod node;
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use hisparse_core::env::{Entropy, Moment};
+use hisparse_core::env::Moment;
 use hisparse_core::journal::{Entry, Frames, Image, frame};
-use hisparse_core::ledger::{
-    AdmitRequest, CommitBy, Epoch, LeaseId, Ledger, LedgerConfig, Length, NodeCapacity, SessionId,
-};
+use hisparse_core::ledger::{Epoch, Ledger, LedgerConfig};
 use hisparse_core::limits::JOURNAL_GROWTH;
-use hisparse_core::pages::PageHash;
+use node::{Node, Random, machine};
 use serde_json::json;
 
 const PAGES: u64 = 1_000_000;
 const ROUNDS: usize = 9;
-
-struct Random(u64);
-
-impl Entropy for Random {
-    fn next_u64(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
-struct Node {
-    ledger: Ledger,
-    random: Random,
-    leases: Vec<LeaseId>,
-    log: Vec<u8>,
-}
-
-impl Node {
-    fn admit(&mut self) -> bool {
-        let pages = 1 + self.random.next_u64() % 400;
-        let request = AdmitRequest { length: Length::Pages(pages), ..AdmitRequest::new("", 1, 0) };
-        let Ok(granted) = self.ledger.admit(&request, Moment::ORIGIN) else { return false };
-        let (id, epoch) = (granted.lease.id.expect("a grant has an id"), self.ledger.epoch());
-        let by = CommitBy::Session(SessionId(1));
-        self.ledger.commit(id, None, epoch, by, Moment::ORIGIN).expect("it was just granted");
-        let hash = |_| -> PageHash {
-            let mut hash = [0; 32];
-            hash.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&self.random.next_u64().to_le_bytes()));
-            hash
-        };
-        let hashes: Vec<PageHash> = (0..pages * 2 / 3).map(hash).collect();
-        self.ledger.publish(id, epoch, 0, &hashes, Moment::ORIGIN).expect("they are its full pages");
-        self.leases.push(id);
-        true
-    }
-
-    fn release(&mut self) {
-        let at = usize::try_from(self.random.next_u64()).unwrap_or(0) % self.leases.len();
-        let id = self.leases.swap_remove(at);
-        self.ledger.release(id, None, Some(SessionId(1)), Moment::ORIGIN).expect("it is its holder's");
-    }
-}
 
 fn written(image: &Image) -> Vec<u8> {
     let mut journal = Vec::new();
@@ -109,33 +64,18 @@ fn measured(journal: &[u8], config: LedgerConfig) -> serde_json::Value {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let (out, date) = (arguments.first(), arguments.get(1));
-    let capacity = NodeCapacity { request_slots: 1 << 20, ..NodeCapacity::of_host_pages(PAGES, 1 << 20) };
-    let config = LedgerConfig::new(capacity);
-    let ledger = Ledger::new(config, Epoch::FIRST, &mut Random(1)).expect("a possible node");
-    let mut node = Node { ledger, random: Random(7), leases: Vec::new(), log: Vec::new() };
-    let mut held = 0;
-    while held < PAGES * 9 / 10 && node.admit() {
-        let counts = node.ledger.pages().counts();
-        held = counts.private + counts.held;
-    }
-    for _ in 0..20_000 {
-        node.release();
-        while !node.admit() {
-            node.release();
-        }
-    }
+    let mut node = Node::churned(PAGES);
+    let config = *node.ledger.config();
+    let mut log = Vec::new();
     let compacted = written(&node.ledger.image());
     node.ledger.keep_log();
     let growth = usize::try_from(JOURNAL_GROWTH).unwrap_or(1);
-    while node.log.len() < compacted.len() * (growth - 1) {
-        node.release();
-        while !node.admit() {
-            node.release();
-        }
-        node.ledger.take_log(&mut node.log);
+    while log.len() < compacted.len() * (growth - 1) {
+        node.replace_one();
+        node.ledger.take_log(&mut log);
     }
     let counts = node.ledger.pages().counts();
-    let longest = [compacted.clone(), node.log].concat();
+    let longest = [compacted.clone(), log].concat();
     let result = json!({
         "what": "restart of a node of 10^6 pages: read the journal's file, check, replay, restore; see rust/hisparse-core/benches/restart.rs",
         "command": format!("cargo bench -p hisparse-core --bench restart -- {}", arguments.join(" ")),
@@ -153,11 +93,4 @@ fn main() {
     if let Some(out) = out {
         std::fs::write(out, text + "\n").expect("the result can be written");
     }
-}
-
-fn machine() -> String {
-    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    format!("{}, {cores} cores", model.unwrap_or("unknown CPU"))
 }

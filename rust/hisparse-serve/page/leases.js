@@ -127,13 +127,21 @@ export class Leases {
   }
 
   fill(row, lease, place, late) {
-    row.dataset.id = lease.id;
-    row.title = `lease ${lease.id}`;
-    row.id = `lease-${place}`;
-    row.setAttribute("aria-rowindex", String(place + 2));
-    row.setAttribute("aria-selected", String(lease.id === this.selected));
-    row.classList.toggle("current", place === this.current);
-    row.children[1].firstElementChild.dataset.state = SWATCHES[lease.state] ?? "free";
+    const [selected, current] = [lease.id === this.selected, place === this.current];
+    // Attributes are left alone where they are right: to set one costs as much as to change it.
+    const now = `${lease.id} ${place} ${selected} ${current}`;
+    if (row.dataset.now !== now) {
+      row.dataset.now = now;
+      row.dataset.id = lease.id;
+      row.title = `lease ${lease.id}`;
+      row.id = `lease-${place}`;
+      row.setAttribute("aria-rowindex", String(place + 2));
+      row.setAttribute("aria-selected", String(selected));
+      row.classList.toggle("current", current);
+    }
+    const swatch = row.children[1].firstElementChild;
+    const state = SWATCHES[lease.state] ?? "free";
+    if (swatch.dataset.state !== state) swatch.dataset.state = state;
     COLUMNS.forEach(([, , shown], column) => put(row.children[column].lastElementChild, shown(lease, late)));
   }
 

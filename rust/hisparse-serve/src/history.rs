@@ -62,3 +62,43 @@ pub(crate) async fn keep(node: std::sync::Arc<Node>) {
         tokio::time::sleep(HISTORY_STEP).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::Refusal;
+    use crate::metrics::{Admitted, SwapIn};
+
+    fn granted(counters: &Counters, times: u64) {
+        (0..times).for_each(|_| counters.admitted(Admitted::Granted, Duration::ZERO, None));
+    }
+
+    #[test]
+    fn a_step_lies_between_two_looks_and_the_last_one_is_still_running() {
+        let (history, counters) = (History::default(), Counters::new(SwapIn::new(0), None));
+        history.look(&counters);
+        granted(&counters, 2);
+        history.look(&counters);
+        history.look(&counters);
+        granted(&counters, 3);
+        counters.admitted(Admitted::Refused(&Refusal::NoPoolYet), Duration::ZERO, None);
+        let shown = history.shown(&counters).series;
+        let lines: Vec<_> =
+            shown.iter().map(|each| (each.reason.as_str(), each.total, each.counts.as_slice())).collect();
+        assert_eq!(lines, [("", 5, [2, 0, 3].as_slice()), ("RECOVERING", 1, [0, 0, 1].as_slice())]);
+    }
+
+    #[test]
+    fn no_more_than_its_steps_are_kept() {
+        let (history, counters) = (History::default(), Counters::new(SwapIn::new(0), None));
+        for _ in 0..3 * HISTORY_STEPS {
+            granted(&counters, 1);
+            history.look(&counters);
+        }
+        let shown = history.shown(&counters).series;
+        assert_eq!(shown[0].counts.len(), HISTORY_STEPS);
+        assert_eq!(shown[0].counts.iter().sum::<u64>(), HISTORY_STEPS as u64 - 1, "the running step has none yet");
+    }
+}

@@ -176,3 +176,82 @@ impl Pulse {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hisparse_core::ledger::{Epoch, NodeCapacity};
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::env::MachineClock;
+    use crate::node::NodeConfig;
+
+    fn node() -> Arc<Node> {
+        let config = NodeConfig::of_capacity("test", NodeCapacity::of_host_pages(10, 4));
+        Arc::new(Node::new(config, MachineClock::start(), Epoch::FIRST, Vec::new(), None).unwrap())
+    }
+
+    /// The next event: its name, and the sequence that it is of.
+    async fn next(events: &mut Events) -> (String, u64) {
+        let bytes = events.frame().await.unwrap().unwrap().into_data().unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (name, data) = text.strip_prefix("event: ").and_then(|rest| rest.split_once("\ndata: ")).unwrap();
+        let data: serde_json::Value = serde_json::from_str(data.trim_end()).unwrap();
+        let sequence = if name == "node" { &data["capacity"]["sequence"] } else { &data["sequence"] };
+        (name.to_owned(), sequence.as_u64().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_viewer_that_reads_late_gets_the_newest_state_and_no_other() {
+        let node = node();
+        let live = Live::new(&node);
+        let mut viewer = live.events(&Arc::new(Pulse::new(Duration::ZERO))).unwrap();
+        let begun = node.overview().unwrap().capacity.sequence;
+        assert_eq!(next(&mut viewer).await, ("node".to_owned(), begun));
+        assert_eq!(next(&mut viewer).await, ("pool".to_owned(), begun));
+        for round in 0..20 {
+            node.decide(None, |state, _| state.ledger.set_draining(round % 2 == 0)).unwrap();
+            tokio::time::sleep(PAGE_REST).await;
+        }
+        tokio::time::sleep(PAGE_REST).await;
+        assert_eq!(next(&mut viewer).await, ("node".to_owned(), begun + 20));
+        assert_eq!(next(&mut viewer).await, ("pool".to_owned(), begun + 20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nothing_changes_the_map_is_not_sent_again() {
+        let node = node();
+        let live = Live::new(&node);
+        let mut viewer = live.events(&Arc::new(Pulse::new(Duration::ZERO))).unwrap();
+        let mut names = Vec::new();
+        for _ in 0..6 {
+            names.push(next(&mut viewer).await.0);
+        }
+        assert_eq!(names, ["node", "pool", "node", "node", "node", "node"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_so_many_places_and_who_goes_leaves_one() {
+        let live = Live::new(&node());
+        let pulse = Arc::new(Pulse::new(Duration::ZERO));
+        let viewers: Vec<_> = (0..MAX_PAGE_VIEWERS).map(|_| live.events(&pulse).unwrap()).collect();
+        assert!(live.events(&pulse).is_none());
+        drop(viewers);
+        assert!(live.events(&pulse).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_lives_as_long_as_its_stream_is_asked_for_more() {
+        let pulse = Arc::new(Pulse::new(Duration::from_secs(10)));
+        let begun = Instant::now();
+        let beating = Arc::clone(&pulse);
+        tokio::spawn(async move {
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(9)).await;
+                beating.beat();
+            }
+        });
+        pulse.stops().await;
+        assert_eq!(begun.elapsed(), Duration::from_secs(45) + PAGE_SEND_TIMEOUT);
+    }
+}

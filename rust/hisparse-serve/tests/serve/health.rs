@@ -123,7 +123,8 @@ async fn the_http_port_reads_and_does_nothing_else() {
     let probed = probed().await;
     assert!(probed.http("POST /metrics").await.starts_with("HTTP/1.1 405"));
     assert!(probed.http("DELETE /healthz").await.starts_with("HTTP/1.1 405"));
-    assert!(probed.http("GET /").await.starts_with("HTTP/1.1 404"));
+    assert!(probed.http("GET /nothing").await.starts_with("HTTP/1.1 404"));
+    assert!(probed.http("GET /page/../../etc/passwd").await.starts_with("HTTP/1.1 404"));
     assert!(probed.http("GET /../etc/passwd").await.starts_with("HTTP/1.1 404"));
     assert!(probed.http("nonsense").await.starts_with("HTTP/1.1 400"));
 }
