@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from hisparse_svc._proto import capacity_pb2
     from hisparse_svc.rpc.calls import Call
     from hisparse_svc.rpc.tls import Tls
 
@@ -74,14 +75,22 @@ class Client:
 
     async def watch_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> AsyncGenerator[values.Capacity]:
         """As `hisparse_svc.Client.watch_capacity`."""
+        async with contextlib.aclosing(self.watch_messages(lengths, tenant=tenant)) as messages:
+            async for _, seen in messages:
+                if seen is not None:
+                    yield seen
+
+    async def watch_messages(
+        self, lengths: Iterable[int] = (), *, tenant: str = ""
+    ) -> AsyncGenerator[tuple[capacity_pb2.WatchCapacityResponse, values.Capacity | None]]:
+        """As `hisparse_svc.Client.watch_messages`."""
         watching = Watching(lengths, self.timeout_s, tenant)
         while True:
             error: HiSparseError = Unreachable(ENDED)
             try:
-                async for message in self.stream(watching.call()):
-                    seen = watching.feed(message)
-                    if seen is not None:
-                        yield seen
+                async with contextlib.aclosing(self.stream(watching.call())) as stream:
+                    async for message in stream:
+                        yield message, watching.feed(message)
             except HiSparseError as broken:
                 error = broken
             rest = None if self._closed else watching.rest_s(error)

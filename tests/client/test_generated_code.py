@@ -43,6 +43,7 @@ def every_call() -> list[calls.Call[Any, Any]]:
         calls.list_leases(""),
         calls.drain(resume=False),
         calls.server_info(),
+        calls.overview([1]),
         calls.get_budget({"model": "glm-5.2"}),
         calls.validate({"model": "glm-5.2"}),
         calls.list_models(),
