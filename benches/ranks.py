@@ -276,7 +276,8 @@ def draw(result: Row, folder: Path) -> None:
             (False, "memcpy", ":v"),
         ):
             rows = [row for row in made["rows"] if row["misses"] == most and row["shared"] is shared]
-            label = f"{name.replace('_', '-')}, {'the same' if shared else 'different'} misses, pool {made['numa']}"
+            label = f"{name.replace('_', '-')}, {'the same' if shared else 'different'} misses"
+            label += f", pool {made['numa']}" if len(result["swap_in"]) > 1 else ""
             rates_of = [row[name]["gb_s"] for row in rows]
             left.plot([row["ranks"] for row in rows], rates_of, style, color=f"C{2 * at + shared}", label=label)
     left.set_ylabel("GB/s of all ranks")
@@ -291,8 +292,8 @@ def draw(result: Row, folder: Path) -> None:
         axes.set_xlabel("ranks at once, a GPU each")
         axes.set_xticks(result["ranks"])
         axes.grid(visible=True, alpha=0.3)
-        axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
-        axes.legend(fontsize="small", loc="upper left", ncols=2)
+        axes.set_ylim(0, 1.25 * axes.get_ylim()[1])
+        axes.legend(fontsize="small", loc="upper left", ncols=1 if axes is left else 2)
     figure.suptitle(f"{result['gpu']}, {result['date'][:10]}: ranks on one host copy", fontsize="medium")
     figure.savefig(folder / "ranks.png")
 
