@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto deploy
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-deploy setup-engine check-engine test-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-deploy setup-engine check-engine test-gpu sanitize-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -75,6 +75,10 @@ check-engine: build setup-engine ## Type and test the data plane on the CPU, wit
 ENGINE_PYTHON ?= $(BIN)/python
 test-gpu: ## Run the tests that need a CUDA device
 	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode tests/engine tests/integrations
+
+sanitize-gpu: ## Run every kernel once under compute-sanitizer: races in shared memory, then accesses (CUDA toolkit, minutes)
+	PYTHONPATH=python:. compute-sanitizer --tool racecheck --error-exitcode 1 $(ENGINE_PYTHON) tests/kernels/one_of_each.py barriers
+	PYTHONPATH=python:. compute-sanitizer --tool memcheck --error-exitcode 1 $(ENGINE_PYTHON) tests/kernels/one_of_each.py all
 
 bench-layouts: ## Let the allocator lay pages out anew, for bench-gpu: a pool at most 90 % taken, and one always full
 	cargo run --quiet -p hisparse-core --example page_layout -- 131072 90 > python/hisparse_svc/data/layouts/churned_90.json

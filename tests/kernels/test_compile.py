@@ -31,9 +31,10 @@ GEOMETRIES = [
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=lambda g: f"hot{g.hot_rows}-picks{g.picks}-ctx{g.context_tokens}")
 def test_resolvers_compile(geometry: Geometry) -> None:
-    for resolver in shapes.resolvers(geometry):
-        constants = dict(resolver.constants, THREADS=resolver.threads, SHARED_BYTES=resolver.shared_bytes)
-        assert compile_cubin(resolver.source, constants, "sm_90").startswith(b"\x7fELF")
+    for parted in (False, True):
+        for resolver in shapes.resolvers(geometry, parted=parted):
+            constants = dict(resolver.constants, THREADS=resolver.threads, SHARED_BYTES=resolver.shared_bytes)
+            assert compile_cubin(resolver.source, constants, "sm_90").startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize(("row_bytes", "layers", "stride"), [(656, 1, 0), (656, 4, 704), (1152, 3, 0), (2304, 1, 0)])
@@ -56,7 +57,8 @@ def test_gathers_compile_with_and_without_clusters(arch: str, row_bytes: int, la
 @pytest.mark.parametrize("rows", ["fp8", "bf16"])
 def test_decode_kernels_compile(rows: str) -> None:
     for shape, splits in zip(block_shapes(rows), (1, 2, 3, 4), strict=True):
-        constants = dict(kernel_constants(shape, splits), THREADS=shape.threads, SHARED_BYTES=SHARED_BYTES)
+        own = kernel_constants(shape, splits, late=splits % 2 == 0)
+        constants = dict(own, THREADS=shape.threads, SHARED_BYTES=SHARED_BYTES)
         assert compile_cubin(shape.source, constants, "sm_90a").startswith(b"\x7fELF")
 
 

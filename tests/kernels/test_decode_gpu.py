@@ -11,6 +11,7 @@ from hisparse_svc.kernels import DeviceUnavailable, merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.cuda import decode
 from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
 from hisparse_svc.kernels.decode.call import make_call
+from hisparse_svc.kernels.split import PickPart
 
 from tests.kernels.decode_cases import SCALE, Case, edge_cases, make
 
@@ -103,6 +104,32 @@ def test_every_block_at_every_split(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("counts", [(0, 0, 0), (300, 0, 300), (0, 300, 150), (299, 1, 33)], ids=str)
+def test_late_picks_come_behind_the_others(kind: str, counts: tuple[int, int, int]) -> None:
+    for shape in block_shapes(kind):
+        case = make(kind, shape.heads, batch=3, top_k=600, rows=1000, seed=shape.heads)
+        early, late = case.picks[..., :300], case.picks[..., 300:]
+        number = torch.arange(300)
+        others = torch.tensor([17, 300, 250])
+        masked = [
+            torch.where(number < torch.tensor(count).view(3, 1, 1), part, -1)
+            for part, count in ((early, others.tolist()), (late, counts))
+        ]
+        whole = replace(case, picks=torch.cat(masked, -1).contiguous()).poisoned()
+        on_gpu = replace(whole, picks=early.contiguous()).to("cuda")
+        call = make_call(**on_gpu.arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
+        late_counts = torch.tensor(counts, dtype=torch.int32, device="cuda").view(3, 1)
+        part = PickPart(late.contiguous().cuda(), late_counts)
+        call = replace(call, counts=others.int().view(3, 1).cuda(), late=part)
+        for splits in shape.splits:
+            call.out.fill_(torch.nan)
+            call.lse.fill_(torch.nan)
+            decode.sparse_mla_decode(call, shape=shape, splits=splits)
+            found = (call.out.cpu(), call.lse.cpu())
+            _compare(found, whole, f"{shape.source} {kind} {shape.heads} heads, {splits} splits")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", [1, 5, 40, 150])
 def test_the_models_top_k_at_several_batches(kind: str, batch: int) -> None:
     case = make(kind, 8, batch=batch, top_k=2048, rows=4160, seed=batch)
@@ -116,7 +143,8 @@ def test_no_kernel_spills() -> None:
     for kind in KINDS:
         for shape in block_shapes(kind):
             for splits in (shape.splits[0], shape.splits[-1]):
-                assert decode.decode_kernel(0, shape, splits).local_bytes == 0, (shape, splits)
+                for late in (False, True):
+                    assert decode.decode_kernel(0, shape, splits, late=late).local_bytes == 0, (shape, splits, late)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,19 +5,33 @@ from __future__ import annotations
 import pytest
 import torch
 from hisparse_svc import InvalidInput
-from hisparse_svc.engine import MLA_BF16, Choice, HotCache, Variants, attend_hits_first, load_of, swap_in
+from hisparse_svc.engine import (
+    MLA_BF16,
+    MLA_FP8,
+    Choice,
+    HotCache,
+    RowFormat,
+    Variants,
+    attend_hits_first,
+    load_of,
+    swap_in,
+)
 from hisparse_svc.engine.variants import MAX_LOADS, TRIALS, TRY_EVERY
-from hisparse_svc.kernels import Geometry, HostRows, SplitPicks, StepPlan, merge_lse, sparse_mla_decode, split_picks
+from hisparse_svc.kernels import Geometry, HostRows, SplitPicks, merge_lse, resolve, sparse_mla_decode
+from hisparse_svc.kernels.decode.rows import ROW_FORMATS, pack_rows
 
 GEOMETRY = Geometry(seats=4, hot_rows=256, top_k=100, query_rows=2, context_tokens=2048)
 
 
-def _resolved(device: str, geometry: Geometry = GEOMETRY, *, seed: int = 0) -> tuple[HotCache, HostRows]:
-    torch.manual_seed(seed)
-    cache = HotCache(geometry, [1], MLA_BF16, device)
-    host = HostRows.allocate(geometry.seats * geometry.map_pages, 1, 1152, pinned=device != "cpu")
-    host.view.copy_(torch.randn(*host.view.shape[:3], 576).bfloat16().view(torch.uint8))
-    cache.rows[0].copy_(torch.randn(*cache.rows[0].shape[:2], 576).bfloat16().view(torch.uint8))
+def _resolved(
+    device: str, geometry: Geometry = GEOMETRY, *, row_format: RowFormat = MLA_BF16, layers: int = 1
+) -> tuple[HotCache, HostRows]:
+    torch.manual_seed(0)
+    cache = HotCache(geometry, [layers], row_format, device)
+    stored = ROW_FORMATS[row_format.row_bytes]
+    host = HostRows.allocate(geometry.seats * geometry.map_pages, layers, stored.row_bytes, pinned=device != "cpu")
+    host.view.copy_(pack_rows(torch.randn(*host.view.shape[:3], 576), stored))
+    cache.rows[0].copy_(pack_rows(torch.randn(*cache.rows[0].shape[:2], 576), stored))
     for seat in range(geometry.seats):
         first = seat * geometry.map_pages
         cache.take_seat(seat, list(range(first, first + geometry.map_pages)), 2000)
@@ -33,14 +47,19 @@ def _pick(cache: HotCache, first: int) -> None:
     cache.plan.picks.copy_(window.int())
 
 
+LONG = Geometry(seats=4, hot_rows=256, top_k=100, query_rows=2, context_tokens=100_000)
+"""Too long for the table in shared memory: resolved with bits."""
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_parts_of_a_plan_are_its_hits_and_its_misses_in_order(device: str) -> None:
-    cache, host = _resolved(device)
-    split = SplitPicks.allocate(GEOMETRY, 4, device)
+@pytest.mark.parametrize("geometry", [GEOMETRY, LONG], ids=["table", "bitmap"])
+def test_the_parts_of_a_plan_are_its_hits_and_its_misses(device: str, geometry: Geometry) -> None:
+    cache, host = _resolved(device, geometry)
+    split = SplitPicks.allocate(geometry, 4, device)
     for first in (1850, 1800, 1800, 1700, 200):
         _pick(cache, first)
-        swap_in(cache, 0, host).wait()
-        split_picks(GEOMETRY, cache.plan, split)
+        cache.plan.picks[1, 0, 7:9] = cache.plan.picks[1, 0, 6]  # picked three times, and so three times in a part
+        swap_in(cache, 0, host, split=split).wait()
         for request, seat in enumerate(cache.plan.seats.tolist()):
             missing = {row for _, row in cache.plan.misses[request, : int(cache.plan.counts[request])].tolist()}
             for query_row in range(2):
@@ -49,25 +68,34 @@ def test_the_parts_of_a_plan_are_its_hits_and_its_misses_in_order(device: str) -
                     part.rows[request, query_row, : int(part.counts[request, query_row])].tolist()
                     for part in (split.hits, split.misses)
                 ]
+                if device == "cuda":
+                    rows, parts = sorted(rows), [sorted(part) for part in parts]
                 assert parts[0] == [row for row in rows if row not in missing], f"hits of request {request}"
                 assert parts[1] == [row for row in rows if row in missing], f"misses of request {request}"
                 assert (seat >= 0) == bool(rows)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("heads", [8, 64])
-@pytest.mark.parametrize("beside", [False, True], ids=["after", "beside"])
-def test_hits_first_is_attention_over_all_picks(device: str, heads: int, *, beside: bool) -> None:
-    cache, host = _resolved(device)
+EVERY_WAY = [
+    ("cpu", 8, MLA_FP8, 3),
+    *(
+        pytest.param("cuda", heads, row_format, layers, marks=pytest.mark.gpu)
+        for heads in (8, 16, 32, 64)
+        for row_format in (MLA_FP8, MLA_BF16)
+        for layers in (1, 3)
+    ),
+]
+
+
+@pytest.mark.parametrize(("device", "heads", "row_format", "layers"), EVERY_WAY)
+def test_hits_first_is_attention_over_all_picks(device: str, heads: int, row_format: RowFormat, layers: int) -> None:
+    cache, host = _resolved(device, row_format=row_format, layers=layers)
     split, sink = SplitPicks.allocate(GEOMETRY, 4, device), torch.randn(heads, device=device)
     side = torch.cuda.Stream() if device != "cpu" else None
     for first in (1850, 1800, 1800, 200):
         _pick(cache, first)
         q = torch.randn((4, 2, heads, 576), device=device).bfloat16()
-        swap = swap_in(cache, 0, host, side_stream=side)
-        beside_stream = side if beside else None
-        found, lse = attend_hits_first(
-            cache, swap, split, q, cache.rows[0][0], scale=192**-0.5, sink=sink, side_stream=beside_stream
+        found, lse, swap = attend_hits_first(
+            cache, 0, host, split, q, scale=192**-0.5, sink=sink, side_stream=side, first_layers=1
         )
         swap.wait()
         expected, expected_lse = sparse_mla_decode(q, cache.rows[0][0], swap.rows, scale=192**-0.5, sink=sink)
@@ -98,16 +126,17 @@ def test_merging_on_the_gpu_is_merging_in_float64(empty: str, sink: float | None
 
 
 @pytest.mark.gpu
-def test_hits_first_in_a_graph_follows_new_picks() -> None:
+@pytest.mark.parametrize("heads", [8, 64])
+def test_hits_first_in_a_graph_follows_new_picks(heads: int) -> None:
     geometry = Geometry(seats=4, hot_rows=256, top_k=128, context_tokens=2048)
-    cache, host = _resolved("cuda", geometry)
+    cache, host = _resolved("cuda", geometry, layers=2)
     split, side = SplitPicks.allocate(geometry, 4, "cuda"), torch.cuda.Stream()
-    q = torch.randn((4, 1, 8, 576), device="cuda").bfloat16()
-    out = torch.empty((4, 1, 8, 512), dtype=torch.bfloat16, device="cuda")
+    q = torch.randn((4, 1, heads, 576), device="cuda").bfloat16()
+    out = torch.empty((4, 1, heads, 512), dtype=torch.bfloat16, device="cuda")
 
     def step() -> None:
-        swap = swap_in(cache, 0, host, side_stream=side)
-        attend_hits_first(cache, swap, split, q, cache.rows[0][0], scale=0.07, out=out, side_stream=side)
+        *_, swap = attend_hits_first(cache, 0, host, split, q, scale=0.07, out=out, side_stream=side, first_layers=1)
+        swap.wait()
 
     _pick(cache, 100)
     step()
@@ -125,12 +154,13 @@ def test_hits_first_in_a_graph_follows_new_picks() -> None:
 
 
 def test_parts_of_another_batch_are_refused() -> None:
-    plan, split = StepPlan.allocate(GEOMETRY, "cpu"), SplitPicks.allocate(GEOMETRY, 3, "cpu")
+    cache, _ = _resolved("cpu")
+    split = SplitPicks.allocate(GEOMETRY, 3, "cpu")
     with pytest.raises(InvalidInput) as raised:
-        split_picks(GEOMETRY, plan, split)
+        resolve(GEOMETRY, cache.words[0], cache.state, cache.plan, split=split)
     fields = [problem.field for problem in raised.value.problems]
     assert fields == ["hits.rows.shape", "hits.counts.shape", "misses.rows.shape", "misses.counts.shape"]
-    split_picks(GEOMETRY, plan.first(2), split.first(2))
+    resolve(GEOMETRY, cache.words[0], cache.state, cache.plan.first(2), split=split.first(2))
 
 
 def test_a_result_of_another_shape_is_refused() -> None:

@@ -34,12 +34,6 @@ def test_storing_keys_compiles(value_bytes: int) -> None:
     assert compile_cubin("index_keys.cu", constants, "sm_90").startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("padded_rows", [4160, 32_832])
-def test_splitting_compiles(padded_rows: int) -> None:
-    constants = {"PADDED": padded_rows, "PICKS": 4096, "TOP_K": 2048, "QUERY_ROWS": 2}
-    assert compile_cubin("split.cu", constants | {"THREADS": 1024, "SHARED_BYTES": 0}, "sm_90").startswith(b"\x7fELF")
-
-
 @pytest.mark.parametrize("heads", [1, 8, 32, 40, 64, 96, 128])
 @pytest.mark.parametrize("query_rows", range(1, 9))
 def test_a_block_of_the_logits_has_pages_enough_in_flight(heads: int, query_rows: int) -> None:

@@ -98,6 +98,10 @@ class Scene:
             if not bool((plan.counts == misses).all()):
                 raise AssertionError(f"{misses} misses were set up, {plan.counts.tolist()[:4]} … found")
 
+    def missing(self) -> float:
+        """Missing rows of a request, as the last resolve of each group counted them."""
+        return float(torch.stack([plan.counts for plan in self.plans]).float().mean())
+
     def reset(self) -> None:
         """Undo what resolving did."""
         self.cache.words.copy_(self._words)

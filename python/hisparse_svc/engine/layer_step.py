@@ -144,23 +144,24 @@ class LayerStep:
             with Checks(cache.device) as check:
                 check.tensor("index", index, tuple(self.plan.picks.shape), torch.int32, "pass picks of this batch")
             self.plan.picks.copy_(index)
-        if index is not None:
-            self._fetch(group)
         if place == 0 and self._overlap is Overlap.HITS_FIRST:
-            result, _ = attend_hits_first(
+            result, _, self._swap = attend_hits_first(
                 cache,
-                self._swap,
+                group,
+                memory.host.rows[group],
                 memory.split,
                 q,
-                hot,
                 scale=scale,
                 sink=sink,
                 out=out,
                 lse=lse,
+                side_stream=memory.gather_stream,
                 expected_misses=memory.expected_misses,
-                plan=self.plan,
+                first_layers=1,
             )
         else:
+            if place == 0:
+                self._fetch(group)
             self._swap.wait(0 if place == 0 else -1)
             result, _ = sparse_mla_decode(q, hot, self._swap.rows, scale=scale, sink=sink, out=out, lse=lse)
         self._next_layer = layer + 1

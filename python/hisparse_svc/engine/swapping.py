@@ -2,10 +2,11 @@
 
 ::
 
-    caller's stream   ── resolve ──┬────── attention over hits ──────┬── attention over misses ──►
-    side stream                    └── gather, few SMs ──────────────┘
-                                 event                             event: `SwapIn.wait`
+    caller's stream   ── resolve ──┬────── other work ──────┬── attention ──►
+    side stream                    └── gather, few SMs ─────┘
+                                 event                    event: `SwapIn.wait`
 
+With `split` the first part is gathered on the caller's stream, for attention that starts beside it (`hits_first.py`).
 Both events become edges where the caller's stream is being captured, so a graph replays the same overlap; what is to be
 waited for from outside of the graph is a `signal`.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hisparse_svc.engine.hot_cache import HotCache
-    from hisparse_svc.kernels import HostRows
+    from hisparse_svc.kernels import HostRows, SplitPicks
 
 __all__ = ["SwapIn", "swap_in"]
 
@@ -40,11 +41,13 @@ class SwapIn:
             caller's stream reaches this point, though missing rows are still on their way.
         counts: Missing rows of each request.
         ready: What `wait` waits for, per part that was fetched: the first layers, then the rest. Empty on the CPU.
+        blocks: Blocks of the gather; each has an SM.
     """
 
     rows: Tensor
     counts: Tensor
     ready: tuple[Any, ...] = ()
+    blocks: int = 0
 
     def wait(self, part: int = -1) -> None:
         """Make the current stream wait for the missing rows; the last part's event stands for all."""
@@ -62,6 +65,8 @@ def swap_in(
     expected_misses: int = 0,
     first_layers: int = 0,
     signal: Any = None,
+    split: SplitPicks | None = None,
+    spare_sms: int = 0,
 ) -> SwapIn:
     """Make the picked rows of one group hot.
 
@@ -77,6 +82,9 @@ def swap_in(
         first_layers: Fetch so many layers of the group first, the rest behind them; 0: all at once.
         signal: An event to record behind the last row. Made with `external=True` it survives capture: every replay of
             the graph records it, and streams outside the graph may wait for it.
+        split: Where hits and misses go apart, for at least as many requests. The first layers are then gathered on the
+            current stream, and only the others on the side stream.
+        spare_sms: SMs that attention beside the gather leaves, as in `gather_blocks`.
 
     Returns:
         Where the rows are, and what to wait for.
@@ -88,34 +96,40 @@ def swap_in(
     """
     _check(cache, group, host, batch, first_layers=first_layers, expected_misses=expected_misses)
     plan = cache.plan.first(batch) if batch else cache.plan
-    resolve(cache.geometry, cache.words[group], cache.state, plan)
+    parted = split.first(plan.batch) if split is not None else None
+    resolve(cache.geometry, cache.words[group], cache.state, plan, split=parted)
     layers = range(host.layers)
     parts = [layers[:first_layers], layers[first_layers:]] if 0 < first_layers < len(layers) else [layers]
-    blocks = gather_blocks(expected_misses or plan.batch * cache.geometry.picks // _EXPECTED_MISS_SHARE)
+    expected = expected_misses or plan.batch * cache.geometry.picks // _EXPECTED_MISS_SHARE
+    blocks = gather_blocks(expected, spare_sms=spare_sms)
 
-    def fetch(part: range) -> None:
-        gather(cache.geometry, host, cache.rows[group], cache.state, plan, layers=part, blocks=blocks)
+    def fetch(part: range, *, between: bool = False) -> None:
+        gather(cache.geometry, host, cache.rows[group], cache.state, plan, layers=part, blocks=blocks, between=between)
 
     if cache.device.type != "cuda":
         for part in parts:
             fetch(part)
         return SwapIn(plan.rows, plan.counts)
-    here = torch.cuda.current_stream(cache.device)
-    stream = here if side_stream is None else side_stream
     event: Any = torch.cuda.Event  # untyped in torch
-    resolved = event()
-    resolved.record(here)
-    stream.wait_event(resolved)
-    ready = []
-    with torch.cuda.stream(stream):
-        for part in parts:
-            fetch(part)
+    here: Any = torch.cuda.current_stream(cache.device)
+    aside = here if side_stream is None else side_stream
+    ready: list[Any] = []
+    for part in parts:
+        in_front = split is not None and part is parts[0]
+        stream = here if in_front else aside
+        if stream is not here:
+            if not ready:
+                behind = event()
+                behind.record(here)
+            stream.wait_event(behind)
+        with torch.cuda.stream(stream):
+            fetch(part, between=in_front)
             if signal is not None and part is parts[-1]:
                 signal.record(stream)  # in front of the edge back: a capture must join it
-            fetched = event()
-            fetched.record(stream)
-            ready.append(fetched)
-    return SwapIn(plan.rows, plan.counts, tuple(ready))
+            behind = event()
+            behind.record(stream)
+        ready.append(behind)
+    return SwapIn(plan.rows, plan.counts, tuple(ready), blocks)
 
 
 def _check(cache: HotCache, group: int, host: HostRows, batch: int, *, first_layers: int, expected_misses: int) -> None:

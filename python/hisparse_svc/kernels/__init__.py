@@ -18,7 +18,7 @@ import torch
 
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.checks import Checks, check_ids, check_tokens
-from hisparse_svc.kernels.decode.api import merge_lse, sparse_mla_decode
+from hisparse_svc.kernels.decode.api import attend_beside_gather, merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.devices import demand_cuda, usable_device
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
 from hisparse_svc.kernels.geometry import (
@@ -34,7 +34,7 @@ from hisparse_svc.kernels.index.api import append_index_keys, index_logits, inde
 from hisparse_svc.kernels.index.call import logits_shape as index_logits_shape
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys, quantise
 from hisparse_svc.kernels.placement import GATHER_BLOCKS, gather_blocks
-from hisparse_svc.kernels.split import SplitPicks, split_picks
+from hisparse_svc.kernels.split import SplitPicks
 from hisparse_svc.kernels.tensors import SeatState, StepPlan
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ __all__ = [
     "StepPlan",
     "append",
     "append_index_keys",
+    "attend_beside_gather",
     "backup",
     "backup_pages",
     "check_ids",
@@ -73,13 +74,14 @@ __all__ = [
     "quantise",
     "resolve",
     "sparse_mla_decode",
-    "split_picks",
     "usable_device",
     "write_index_keys",
 ]
 
 
-def resolve(geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan) -> None:
+def resolve(
+    geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan, *, split: SplitPicks | None = None
+) -> None:
     """Fill the plan's rows, misses and counts, and bring the words of one group up to date.
 
     A token picked twice is one row and one miss. Where the *same* query row picks it twice and its context is short
@@ -91,6 +93,7 @@ def resolve(geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan)
         words: Words of the group, `[seats, hot_rows]`.
         state: Lengths and newest tokens of the seats.
         plan: Seats and picks of this step; a seat occurs once.
+        split: Where the plan's rows also go, hits and misses apart.
 
     Raises:
         InvalidInput: With everything wrong about the tensors.
@@ -101,12 +104,16 @@ def resolve(geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan)
         check.words(geometry, words)
         check.state(geometry, state)
         check.plan(geometry, plan)
+        if split is not None:
+            split.check(check, geometry, plan.batch)
     if words.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
 
-        cuda.resolve(geometry, words, state, plan)
+        cuda.resolve(geometry, words, state, plan, split=split)
     else:
         reference.resolve(geometry, words, state, plan)
+        if split is not None:
+            reference.split_picks(geometry, plan, split)
 
 
 def gather(
@@ -118,6 +125,7 @@ def gather(
     *,
     layers: range | None = None,
     blocks: int = 0,
+    between: bool = False,
 ) -> None:
     """Copy the plan's misses from host memory; a token without a host page becomes zeros.
 
@@ -129,6 +137,8 @@ def gather(
         plan: A resolved plan.
         layers: Layers of the group to copy; all of them where none are named.
         blocks: Thread blocks to use, one of `GATHER_BLOCKS`; 0 chooses by the batch.
+        between: The last thing launched on the current stream is `resolve`, beside which the gather's blocks may take
+            their SMs, and the next may be `attend_beside_gather`.
 
     Raises:
         InvalidInput: With everything wrong about the tensors.
@@ -146,7 +156,8 @@ def gather(
     if hot.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415
 
-        cuda.gather(geometry, host, hot, state, plan, layers=layers, blocks=blocks or gather_blocks(plan.batch * 128))
+        blocks = blocks or gather_blocks(plan.batch * 128)
+        cuda.gather(geometry, host, hot, state, plan, layers=layers, blocks=blocks, between=between)
     else:
         reference.gather(geometry, host, hot, state, plan, layers=layers)
 

@@ -4,7 +4,7 @@
 
     rows of one gather      2,048      20,000 ────────────────►
     order                as listed │ by host address
-    blocks                     8, one cluster  │  16, two         a block holds one SM
+    blocks                     8, one cluster  │  16, two         a block holds one SM; 4 if attention needs more
     rows in flight                   128                          one per warp
 
 Translation is what limits random rows of a large pool. On an H200 a row of 656 bytes costs 12 ns of the link, and each
@@ -38,18 +38,25 @@ ORDER_FROM_ROWS = 2048
 _MANY_ROWS = 20_000
 _BLOCKS_FOR_MANY = 16
 _BLOCKS = 8
+_FEWEST_BLOCKS = 4
 _THREADS_IN_ALL = 4096
 _MOST_THREADS = 512
 _FEWEST_THREADS = 128
 
 
-def gather_blocks(expected_rows: int) -> int:
+def gather_blocks(expected_rows: int, *, spare_sms: int = 0) -> int:
     """Give the thread blocks for a gather that is expected to copy this many rows.
 
     The true count is known on the device alone. An estimate, such as the last step's count, is enough: a poor choice
     costs some time, and any number of blocks copies every row.
+
+    Args:
+        expected_rows: Rows to expect.
+        spare_sms: SMs that the kernel beside it leaves if it is to run at once; 0: there is none, or it cannot anyway.
     """
-    return _BLOCKS if expected_rows < _MANY_ROWS else _BLOCKS_FOR_MANY
+    wanted = _BLOCKS if expected_rows < _MANY_ROWS else _BLOCKS_FOR_MANY
+    fitting = [blocks for blocks in GATHER_BLOCKS if _FEWEST_BLOCKS <= blocks <= spare_sms]
+    return min(wanted, max(fitting, default=wanted))
 
 
 def gather_threads(blocks: int) -> int:

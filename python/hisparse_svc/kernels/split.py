@@ -1,11 +1,12 @@
-"""A resolved step's rows in two parts: those that were hot, and those that the gather is still bringing.
+"""A resolved step's rows in two parts: those that were hot, and those that the gather is to bring.
 
 ::
 
     plan.rows    [ 7 │ 3 │ -1 │ 9 │ 4 ]      plan.misses  (…, 3) (…, 4)
     hits.rows    [ 7 │ 9 │ … ]   2           misses.rows  [ 3 │ 4 │ … ]   2       behind a count: undefined
 
-Attention over the hits can run beside the gather; `merge_lse` joins it with attention over the misses.
+`resolve` fills it on request; attention takes the hits while the gather brings the misses. A part keeps an order of its
+own, the same each time.
 """
 
 from __future__ import annotations
@@ -15,18 +16,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hisparse_svc.kernels import reference
-from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.devices import usable_device
 from hisparse_svc.kernels.tensors import nbytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from hisparse_svc.kernels.checks import Checks
     from hisparse_svc.kernels.geometry import Geometry
-    from hisparse_svc.kernels.tensors import StepPlan
 
-__all__ = ["PickPart", "SplitPicks", "split_picks"]
+__all__ = ["PickPart", "SplitPicks"]
 
 
 @dataclass(frozen=True)
@@ -83,30 +82,10 @@ class SplitPicks:
         """Bytes of all of it."""
         return nbytes(self.hits.rows, self.hits.counts, self.misses.rows, self.misses.counts)
 
-
-def split_picks(geometry: Geometry, plan: StepPlan, split: SplitPicks) -> None:
-    """Part the rows of a resolved plan; each part keeps the order of the picks.
-
-    Args:
-        geometry: Shape of the hot cache.
-        plan: A resolved plan.
-        split: Where the parts go.
-
-    Raises:
-        InvalidInput: With everything wrong about the tensors.
-        DeviceUnavailable: The GPU cannot run it.
-        CompileFailed: The kernel does not compile.
-    """
-    shape = (plan.batch, geometry.query_rows, geometry.top_k)
-    remedy = "allocate it with SplitPicks.allocate, and take its first(batch)"
-    with Checks(plan.rows.device) as check:
-        check.plan(geometry, plan)
-        for name, part in (("hits", split.hits), ("misses", split.misses)):
+    def check(self, check: Checks, geometry: Geometry, batch: int) -> None:
+        """Record what is wrong with it for so many requests."""
+        shape = (batch, geometry.query_rows, geometry.top_k)
+        remedy = "allocate it with SplitPicks.allocate, and take its first(batch)"
+        for name, part in (("hits", self.hits), ("misses", self.misses)):
             check.tensor(f"{name}.rows", part.rows, shape, torch.int32, remedy)
             check.tensor(f"{name}.counts", part.counts, shape[:2], torch.int32, remedy)
-    if plan.rows.is_cuda:
-        from hisparse_svc.kernels.cuda import split as kernels  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for
-
-        kernels.split_picks(geometry, plan, split)
-    else:
-        reference.split_picks(geometry, plan, split)

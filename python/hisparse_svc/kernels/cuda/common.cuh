@@ -32,6 +32,19 @@ __device__ __forceinline__ u32 inclusive_sum(u32 x) {
   return x;
 }
 
+// Two kernels of a stream side by side, on sm_90 and newer: the first lets the second start as soon as all its blocks run,
+// and the second, launched so that it may, waits for all that the first does and writes.
+__device__ __forceinline__ void next_kernel_may_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Tells the compiler that a pointer is global memory, and hides how it was computed, so that each access is one
 // instruction with a 32-bit index.
 template <typename T>

@@ -31,7 +31,9 @@ _SOURCES = Path(__file__).parent
 _HEADERS = (
     "common.cuh",
     "words.cuh",
+    "parts.cuh",
     "rows.cuh",
+    "far.cuh",
     "cluster.cuh",
     "hopper.cuh",
     "top_k_rounds.cuh",
@@ -176,12 +178,24 @@ class Kernel:
         """Bytes of one thread that did not fit in registers."""
         return int(self._kernel.attributes.local_size_bytes)
 
-    def launch(self, stream: torch.cuda.Stream, blocks: int, *arguments: object) -> None:
-        """Launch it on a torch stream of its device; captured where that stream is being captured."""
+    def launch(self, stream: torch.cuda.Stream, blocks: int, *arguments: object, early: bool = False) -> None:
+        """Launch it on a torch stream of its device; captured where that stream is being captured.
+
+        Args:
+            stream: Where to.
+            blocks: Blocks of the grid.
+            arguments: What the kernel takes.
+            early: It may start as soon as the kernel in front lets it, which it must be written for.
+        """
         import torch  # noqa: PLC0415 - as in `arch_of`
 
         core = self._core
-        config = core.LaunchConfig(grid=blocks, block=self._threads, shmem_size=self._shared_bytes)
+        config = core.LaunchConfig(
+            grid=blocks,
+            block=self._threads,
+            shmem_size=self._shared_bytes,
+            programmatic_stream_serialization=early,
+        )
         with torch.cuda.device(self._device):  # the default stream is that of whichever device is current
             core.launch(_stream(stream.cuda_stream), config, self._kernel, *arguments)
 

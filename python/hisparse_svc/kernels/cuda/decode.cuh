@@ -2,6 +2,9 @@
 //
 //   grid     [ query 0: heads 0-15 │ heads 16-31 │ … ][ query 1: … ]          SPLITS blocks (a cluster) each
 //   block    picks of its query, its share of the tiles                        tile: TILE consecutive picks
+//
+// With LATE, a query has more picks whose rows the kernel in front, the gather, is still writing. They come last: a
+// block's share of their tiles follows its share of the others, and its producers wait for that kernel in between.
 #pragma once
 #include "hopper.cuh"
 
@@ -34,10 +37,17 @@ struct Call {                                               // its members are t
   i64 row_pitch;
   int heads, top_k, n_rows;
   float scale_log2;                                          // logits in base 2: their scale times log2(e)
+  const int *late, *late_counts;                             // as picks and counts
 };
+#define CALL_PARAMETERS                                                                                                \
+  const bf16 *q, const u8 *rows, const int *picks, const int *counts, const float *sink, bf16 *out, float *lse,        \
+      i64 row_pitch, int heads, int top_k, int n_rows, float scale_log2, const int *late, const int *late_counts
+#define CALL                                                                                                           \
+  { q, rows, picks, counts, sink, out, lse, row_pitch, heads, top_k, n_rows, scale_log2, late, late_counts }
 
 struct Share {
   int query, first_head, picks, begin, end;                  // tiles begin .. end of the query's first `picks` picks
+  int late_picks, late_begin, last;                          // then, up to `last`, late ones, from their tile late_begin on
   int split;                                                 // which block of the cluster
 };
 template <int TOKENS, int BLOCK_HEADS>
@@ -50,11 +60,32 @@ __device__ __forceinline__ Share share_of_block(const Call& call) {
   share.picks = call.counts ? min(max(__ldg(call.counts + share.query), 0), call.top_k) : call.top_k;
   const int tiles = (share.picks + TOKENS - 1) / TOKENS;
   share.begin = share.split * tiles / SPLITS;
-  share.end = (share.split + 1) * tiles / SPLITS;
+  share.end = share.last = (share.split + 1) * tiles / SPLITS;
+  share.late_picks = share.late_begin = 0;
+  if (LATE) {
+    share.late_picks = min(max(__ldg(call.late_counts + share.query), 0), call.top_k);
+    const int late_tiles = (share.late_picks + TOKENS - 1) / TOKENS, split = SPLITS - 1 - share.split;
+    share.late_begin = split * late_tiles / SPLITS;          // the other way round, where the others' shares are smaller
+    share.last += (split + 1) * late_tiles / SPLITS - share.late_begin;
+  }
   return share;
 }
 __device__ __forceinline__ int pick_at(const Call& call, const Share& share, int position) {
   return position < share.picks ? __ldg(call.picks + (i64)share.query * call.top_k + position) : -1;
+}
+// Of a tile, or of one of its PARTS: the one of that number, which has TOKENS picks.
+template <int TOKENS, int PARTS = 1>
+__device__ __forceinline__ int pick_at(const Call& call, const Share& share, int part, int token) {
+  if (LATE && part >= PARTS * share.end) {
+    const int position = (part - PARTS * (share.end - share.late_begin)) * TOKENS + token;
+    const bool there = part < PARTS * share.last && position < share.late_picks;
+    return there ? __ldg(call.late + (i64)share.query * call.top_k + position) : -1;
+  }
+  return part < PARTS * share.end ? pick_at(call, share, part * TOKENS + token) : -1;
+}
+// By producers in front of a tile, and behind the last one: no block ends before the kernel in front of it has.
+__device__ __forceinline__ void wait_if_late(const Share& share, int tile) {
+  if (LATE && tile == share.end) wait_for_previous_kernel();
 }
 __device__ __forceinline__ bool is_row(const Call& call, int pick) { return (u32)pick < (u32)call.n_rows; }
 

@@ -30,18 +30,19 @@ _MERGE_THREADS = 128
 _ROW_BYTES = {row.name: row.row_bytes for row in ROW_FORMATS.values()}
 
 
-def kernel_constants(shape: BlockShape, splits: int) -> tuple[tuple[str, int], ...]:
-    """Give what is defined for a decode kernel."""
-    return (*shape.constants, ("ROW_BYTES", _ROW_BYTES[shape.rows]), ("HEADS", shape.heads), ("SPLITS", splits))
+def kernel_constants(shape: BlockShape, splits: int, *, late: bool = False) -> tuple[tuple[str, int], ...]:
+    """Give what is defined for a decode kernel; `late`: for picks that come behind the others."""
+    own = (("ROW_BYTES", _ROW_BYTES[shape.rows]), ("HEADS", shape.heads), ("SPLITS", splits), ("LATE", int(late)))
+    return (*shape.constants, *own)
 
 
-def decode_kernel(device: int, shape: BlockShape, splits: int) -> Kernel:
+def decode_kernel(device: int, shape: BlockShape, splits: int, *, late: bool = False) -> Kernel:
     """Give a compiled decode kernel."""
     return load_kernel(
         device,
         shape.source,
         shape.kernel,
-        kernel_constants(shape, splits),
+        kernel_constants(shape, splits, late=late),
         threads=shape.threads,
         shared_bytes=SHARED_BYTES,
         cluster=splits,
@@ -50,11 +51,15 @@ def decode_kernel(device: int, shape: BlockShape, splits: int) -> Kernel:
 
 
 def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, splits: int = 0) -> None:
-    """As `reference.sparse_mla_decode`, on the current stream; `shape` and `splits` together force a choice."""
+    """As `reference.sparse_mla_decode`, on the current stream; `shape` and `splits` together force a choice.
+
+    With late picks it starts beside the kernel in front, which must be the gather of their rows.
+    """
     device = _device_of(call.q)
     if shape is None or not splits:
         shape, splits = choose(call.stored.name, call.heads, call.queries, _sms(device, call.max_sms))
-    decode_kernel(device, shape, splits).launch(
+    late, late_counts = (None, None) if call.late is None else (call.late.rows, call.late.counts)
+    decode_kernel(device, shape, splits, late=late is not None).launch(
         torch.cuda.current_stream(device),
         call.queries * shape.blocks(call.heads, splits),
         call.q.data_ptr(),
@@ -69,6 +74,9 @@ def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, spli
         ctypes.c_int32(call.top_k),
         ctypes.c_int32(call.rows.shape[0]),
         ctypes.c_float(call.scale * math.log2(math.e)),
+        _address(late),
+        _address(late_counts),
+        early=late is not None,
     )
 
 

@@ -170,9 +170,8 @@ extern "C" __global__ void
 __cluster_dims__(SPLITS, 1, 1)
 #endif
 __launch_bounds__(THREADS, 1)
-decode_few(const bf16* q, const u8* rows, const int* picks, const int* counts, const float* sink, bf16* out, float* lse,
-           i64 row_pitch, int heads, int top_k, int n_rows, float scale_log2) {
-  const Call call = {q, rows, picks, counts, sink, out, lse, row_pitch, heads, top_k, n_rows, scale_log2};
+decode_few(CALL_PARAMETERS) {
+  const Call call = CALL;
   extern __shared__ __align__(128) u8 memory[];
   const u32 shared = shared_address(memory);
   const int warp = warp_id(), lane = lane_id();
@@ -213,7 +212,7 @@ decode_few(const bf16* q, const u8* rows, const int* picks, const int* counts, c
 #pragma unroll
   for (int nh = 0; nh < NH; nh++) sums.top[nh] = -INFINITY;
   int stage = group, parity = 0, buffer = 0;
-  for (int tile = share.begin + group; tile < share.end; tile += GROUPS) {
+  for (int tile = share.begin + group; tile < share.last; tile += GROUPS) {
     barrier_wait(shared + FULL + 8 * stage, parity);
     const u32 tile_at = shared + RING + stage * STAGE_BYTES;
     const u32 scores = shared + SCORES + (group * 2 + buffer) * SCORE_BYTES;

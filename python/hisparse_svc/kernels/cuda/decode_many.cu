@@ -39,7 +39,7 @@ __device__ __forceinline__ void value(const Call& call, const Share& share, u32 
   const u64 weights = b_of_columns<HEADS * 2>(shared + WEIGHTS);
   const u32 lane_row = FP8 ? lane % 16 * ROW_PITCH + part * 256 + w * 32 + lane / 16 * 16
                            : (lane % 8 + lane / 16 * 8) * ROW_PITCH + (part * 256 + w * 32) * 2 + lane / 8 % 2 * 16;
-  const int tiles = share.end - share.begin;
+  const int tiles = share.last - share.begin;
   int slot = 0, parity = 0;
 #pragma unroll 1
   for (int i = 0; i < tiles; i++) {
@@ -177,10 +177,9 @@ extern "C" __global__ void
 __cluster_dims__(SPLITS, 1, 1)
 #endif
 __launch_bounds__(THREADS, 1)
-decode_many(const bf16* q, const u8* rows, const int* picks, const int* counts, const float* sink, bf16* out, float* lse,
-            i64 row_pitch, int heads, int top_k, int n_rows, float scale_log2) {
+decode_many(CALL_PARAMETERS) {
   extern __shared__ __align__(1024) u8 memory[];
-  const Call call = {q, rows, picks, counts, sink, out, lse, row_pitch, heads, top_k, n_rows, scale_log2};
+  const Call call = CALL;
   const u32 shared = shared_address(memory);
   const int thread = threadIdx.x, warpgroup = thread / GROUP;
   const Share share = share_of_block<TILE, HEADS>(call);

@@ -80,8 +80,15 @@ def _many(rows: str, heads: int, *, units: int, scorers: int) -> BlockShape:
 
 
 def _wide(rows: str) -> BlockShape:
-    registers = (("CONSUMER_REGISTERS", 216), ("PRODUCER_REGISTERS", 72))  # 2 × 216 + 72 of 3 × 168
-    return BlockShape("decode_wide.cu", rows, 64, registers, 384, tuple(splits for splits in SPLITS if splits <= 4))
+    constants = (
+        ("TILE", 48),
+        ("BUFFERS", 3),
+        ("HELD_BLOCKS", 2),  # else shared memory would hold two tiles
+        ("SCORE_REGISTERS", 120),
+        ("VALUE_REGISTERS", 176),
+        ("PRODUCER_REGISTERS", 40),
+    )
+    return BlockShape("decode_wide.cu", rows, 64, constants, 512, tuple(splits for splits in SPLITS if splits <= 4))
 
 
 _SHAPES = {

@@ -37,8 +37,8 @@ __device__ __forceinline__ void consumers_meet() { meet<15, CONSUMERS>(); }
 
 // This lane's pick of a tile: lanes below ROWS_PER_WARP have one row each.
 __device__ __forceinline__ int lane_pick(const Call& call, const Share& share, int tile, int warp, int lane) {
-  const bool busy = lane < ROWS_PER_WARP && tile < share.end;
-  return busy ? pick_at(call, share, tile * TILE + warp * ROWS_PER_WARP + lane) : -1;
+  const bool busy = lane < ROWS_PER_WARP && tile < share.last;
+  return busy ? pick_at<TILE>(call, share, tile, warp * ROWS_PER_WARP + lane) : -1;
 }
 
 // `ahead`: picks of the first tiles, loaded before the block met so that the first rows start early.
@@ -46,11 +46,12 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
                                         int lane) {
   const int row = warp * ROWS_PER_WARP + lane;
   int stage = 0, parity = 1;
-  for (int start = share.begin; start < share.end; start += PREFETCH) {
+  for (int start = share.begin; start < share.last; start += PREFETCH) {
 #pragma unroll
     for (int p = 0; p < PREFETCH; p++) {
       const int tile = start + p;
-      if (tile >= share.end) break;
+      if (tile >= share.last) break;
+      wait_if_late(share, tile);
       const int current = ahead[p];
       ahead[p] = lane_pick(call, share, tile + PREFETCH, warp, lane);
       barrier_wait(shared + EMPTY + 8 * stage, parity);
@@ -61,6 +62,7 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
   }
+  wait_if_late(share, share.last);
 }
 
 // A warp's quarter of the queries, as B fragments.

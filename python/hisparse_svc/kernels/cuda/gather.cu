@@ -74,6 +74,10 @@ gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* __re
        const int* __restrict__ page_map, int batch, int host_pages, u32 bins_per_page, int hot_rows, i64 page_pitch,
        i64 row_pitch, i64 hot_layer_pitch) {
   __shared__ Shared sh;
+  if constexpr (BETWEEN) {                                   // resolve and attention, each beside this kernel for a while
+    wait_for_previous_kernel();
+    next_kernel_may_start();
+  }
   const int tid = threadIdx.x, lane = lane_id(), part = blockIdx.x % PARTS;
   const i64 total = prefix_counts(counts, batch, sh), clusters = gridDim.x / PARTS, cluster = blockIdx.x / PARTS;
   const int first_item = (int)(total * cluster / clusters), end = (int)(total * (cluster + 1) / clusters);

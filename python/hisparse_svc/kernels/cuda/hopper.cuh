@@ -3,11 +3,9 @@
 //
 // Addresses are 32-bit shared-memory addresses throughout.
 #pragma once
-#include "common.cuh"
+#include "far.cuh"
 
 typedef u16 bf16;                                            // bits: the toolkit's headers are not on a user's machine
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ float load_f32(u32 at) {
   float v;
@@ -79,32 +77,6 @@ __device__ __forceinline__ void copy_row(u32 to, const u8* from, int bytes, u32 
       "l"(from), "r"(bytes), "r"(barrier), "l"(EVICT_FIRST)
       : "memory");
 }
-
-// Clusters: an address in another block's shared memory, stores to it, and the barrier over all their threads.
-__device__ __forceinline__ u32 in_block(u32 at, int rank) {
-  u32 there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-  return there;
-}
-__device__ __forceinline__ void store_far_f32(u32 at, float v) {
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
-}
-__device__ __forceinline__ void store_far_f32x2(u32 at, float x, float y) {
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
-}
-__device__ __forceinline__ void store_far_f32x4(u32 at, float4 v) {
-  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
-               : "memory");
-}
-__device__ __forceinline__ void store_far_u32x4(u32 at, u32 x, u32 y, u32 z, u32 w) {
-  asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
-}
-__device__ __forceinline__ void cluster_arrive_relaxed() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // Four 8 x 8 matrices of 16-bit elements to and from fragments.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 at) {

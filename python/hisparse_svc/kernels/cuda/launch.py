@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hisparse_svc.kernels.cuda.shapes import Resolver
     from hisparse_svc.kernels.geometry import Geometry
     from hisparse_svc.kernels.host_rows import HostRows
+    from hisparse_svc.kernels.split import SplitPicks
     from hisparse_svc.kernels.tensors import SeatState, StepPlan
 
 __all__ = ["append", "backup", "backup_pages", "gather", "resolve", "resolve_kernel"]
@@ -44,11 +45,18 @@ def resolve_kernel(device: int, resolver: Resolver) -> Kernel:
 
 
 def resolve(
-    geometry: Geometry, words: Tensor, state: SeatState, plan: StepPlan, *, resolver: Resolver | None = None
+    geometry: Geometry,
+    words: Tensor,
+    state: SeatState,
+    plan: StepPlan,
+    *,
+    split: SplitPicks | None = None,
+    resolver: Resolver | None = None,
 ) -> None:
     """As `reference.resolve`, on the current stream; `resolver` forces a kernel."""
     device = _device_of(words)
-    chosen = resolver or resolver_for(geometry, shared_memory_bytes(device))
+    chosen = resolver or resolver_for(geometry, shared_memory_bytes(device), parted=split is not None)
+    parts = () if split is None else (split.hits.rows, split.hits.counts, split.misses.rows, split.misses.counts)
     resolve_kernel(device, chosen).launch(
         torch.cuda.current_stream(device),
         plan.batch,
@@ -61,6 +69,8 @@ def resolve(
         plan.misses.data_ptr(),
         plan.counts.data_ptr(),
         _i32(geometry.seats),
+        *(part.data_ptr() for part in parts),
+        *[0] * (4 - len(parts)),
     )
 
 
@@ -74,12 +84,16 @@ def gather(
     layers: range | None = None,
     blocks: int,
     order_from: int = ORDER_FROM_ROWS,
+    between: bool = False,
 ) -> None:
-    """As `reference.gather`, on the current stream, by `blocks` blocks; in address order from `order_from` rows on."""
+    """As `reference.gather`, on the current stream, by `blocks` blocks; in address order from `order_from` rows on.
+
+    `between`: the kernel in front is `resolve`, beside which it may start, and attention may start beside it.
+    """
     device = _device_of(hot)
     chosen = layers if layers is not None else range(host.layers)
     rows = row_constants(host.row_bytes, len(chosen), host, hot.stride(1))
-    constants = (*geometry_constants(geometry), *rows, *gather_constants(blocks, order_from))
+    constants = (*geometry_constants(geometry), *rows, *gather_constants(blocks, order_from, between=between))
     load_kernel(device, "gather.cu", "gather", constants, threads=gather_threads(blocks), beside=True).launch(
         torch.cuda.current_stream(device),
         blocks,
@@ -95,6 +109,7 @@ def gather(
         _i64(host.page_pitch),
         _i64(host.row_pitch),
         _i64(hot.stride(0)),
+        early=between,
     )
 
 

@@ -80,8 +80,8 @@ __device__ __forceinline__ void all_meet() {                 // of the cluster
 constexpr int ROWS_PER_WARP = UNIT / 4;
 // This lane's pick of a unit: lanes below ROWS_PER_WARP have one row each.
 __device__ __forceinline__ int lane_pick(const Call& call, const Share& share, int unit, int warp, int lane) {
-  const bool busy = lane < ROWS_PER_WARP && unit < 2 * share.end;
-  return busy ? pick_at(call, share, unit * UNIT + warp * ROWS_PER_WARP + lane) : -1;
+  const bool busy = lane < ROWS_PER_WARP && unit < 2 * share.last;
+  return busy ? pick_at<UNIT, 2>(call, share, unit, warp * ROWS_PER_WARP + lane) : -1;
 }
 
 // `current`, `next`: picks of the first units, loaded before the block met so that the first rows start early.
@@ -90,7 +90,8 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
   const int row = warp * ROWS_PER_WARP + lane;
   int slot = 0, parity = 1;
 #pragma unroll 1
-  for (int unit = 2 * share.begin; unit < 2 * share.end; unit++) {
+  for (int unit = 2 * share.begin; unit < 2 * share.last; unit++) {
+    if (unit % 2 == 0) wait_if_late(share, unit / 2);
     const int later = lane_pick(call, share, unit + 2, warp, lane);
     barrier_wait(shared + EMPTY + 8 * slot, parity);
     if (lane < ROWS_PER_WARP)
@@ -100,6 +101,7 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
     current = next, next = later;
     if (++slot == UNITS) slot = 0, parity ^= 1;
   }
+  wait_if_late(share, share.last);
 }
 
 // By 3 × GROUP threads: queries to shared memory, nine blocks of 64 numbers, rows of 128 bytes. FP8 rows come to the

@@ -17,6 +17,7 @@
 //   4  ranks without a slot take the slots of the oldest stale words, are listed, and become the last words
 //                                                                                -- barrier --
 //      picks of those ranks take their slot
+#include "parts.cuh"
 #include "words.cuh"
 
 constexpr int WARPS = THREADS / WARP;
@@ -48,10 +49,13 @@ __device__ __forceinline__ u64 bits_below(u64 bits, u32 token) {
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64* __restrict__ lengths,
-        const int* __restrict__ newest_from, word* words, int* rows, int2* misses, int* counts, int seat_count) {
+        const int* __restrict__ newest_from, word* words, int* rows, int2* misses, int* counts, int seat_count,
+        int* hit_rows, int* hit_counts, int* miss_rows, int* miss_counts) {
+  const Parts parts = {hit_rows, hit_counts, miss_rows, miss_counts};
   extern __shared__ __align__(16) u8 shared_bytes[];
   Shared& sh = *(Shared*)shared_bytes;
   const int tid = threadIdx.x, lane = lane_id(), warp = warp_id();
+  if constexpr (PARTED) next_kernel_may_start();             // the gather: it has its SMs when this one is done
   int* out = global_pointer(rows + (i64)blockIdx.x * PICKS + tid);
 
   int picked[MINE];
@@ -66,6 +70,7 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
     for (int k = 0; k < MINE; k++)
       if (k * THREADS + tid < PICKS) out[k * THREADS] = -1;
     if (tid == 0) counts[blockIdx.x] = 0;
+    if constexpr (PARTED) write_no_parts(parts);
     return;
   }
   word* list = global_pointer(words + (i64)seat * HOT);
@@ -138,14 +143,14 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
   const int stale = __reduce_add_sync(ALL_LANES, tally);
   u32 stale_before = __reduce_add_sync(ALL_LANES, lane < warp ? tally : 0);
   const int missing = ranks - (HOT - stale);
-  u32 rank[MINE], slot[MINE];
+  u32 rank[MINE], slot[MINE], late = 0;                       // bit k of late: the row of pick k is on its way
 #pragma unroll
   for (int k = 0; k < MINE; k++) {
     const bool wanted = (u32)picked[k] < request.looked_up;
     const u32 token = wanted ? picked[k] : 0, block = token / BLOCK_TOKENS;
     rank[k] = rank_of(token, sh.bits[block], sh.before[block]);
     slot[k] = !wanted ? request.other_slot(picked[k]) : sh.res[rank[k]] == NO_SLOT ? UNRESOLVED : sh.res[rank[k]];
-    if (slot[k] == UNRESOLVED) sh.token[rank[k]] = token;
+    if (slot[k] == UNRESOLVED) sh.token[rank[k]] = token, late |= 1u << k;
   }
 #pragma unroll
   for (int k = 0; k < WORDS; k++) {
@@ -192,7 +197,11 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
     for (int k = 0; k < MINE; k++)
       if (slot[k] == UNRESOLVED) slot[k] = sh.res[rank[k]];
   }
+  int row[MINE];
 #pragma unroll
-  for (int k = 0; k < MINE; k++)
-    if (k * THREADS + tid < PICKS) out[k * THREADS] = request.first_row + (int)slot[k];
+  for (int k = 0; k < MINE; k++) {
+    row[k] = request.first_row + (int)slot[k];
+    if (k * THREADS + tid < PICKS) out[k * THREADS] = row[k];
+  }
+  if constexpr (PARTED) write_parts(parts, sh.tally, row, late, [&](int k) { return k * THREADS + tid; });
 }

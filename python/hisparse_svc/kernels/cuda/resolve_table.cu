@@ -21,6 +21,7 @@
 // Words are read once, before the first barrier, and live in registers until they are written back in place.
 // A table entry holds 4j so that one masked offset addresses both `pick` and `res`.
 // A token that several query rows pick is led by the first of them; picked twice by one row, by either.
+#include "parts.cuh"
 #include "words.cuh"
 
 constexpr int WARPS = THREADS / WARP;
@@ -48,10 +49,13 @@ __device__ __forceinline__ u32& at_offset(u32* array, u32 offset) { return *(u32
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64* __restrict__ lengths,
-        const int* __restrict__ newest_from, word* words, int* rows, int2* misses, int* counts, int seat_count) {
+        const int* __restrict__ newest_from, word* words, int* rows, int2* misses, int* counts, int seat_count,
+        int* hit_rows, int* hit_counts, int* miss_rows, int* miss_counts) {
+  const Parts parts = {hit_rows, hit_counts, miss_rows, miss_counts};
   extern __shared__ __align__(16) u8 shared_bytes[];
   Shared& sh = *(Shared*)shared_bytes;
   const int tid = threadIdx.x, lane = lane_id(), warp = warp_id();
+  if constexpr (PARTED) next_kernel_may_start();             // the gather: it has its SMs when this one is done
   const int first_pick = warp * WARP * MINE + lane;        // pick k of this thread is first_pick + 32k
   int* out = global_pointer(rows + (i64)blockIdx.x * PICKS + first_pick);
 
@@ -67,6 +71,7 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
     for (int k = 0; k < MINE; k++)
       if (first_pick + WARP * k < PICKS) out[WARP * k] = -1;
     if (tid == 0) counts[blockIdx.x] = 0;
+    if constexpr (PARTED) write_no_parts(parts);
     return;
   }
   word* list = global_pointer(words + (i64)seat * HOT);
@@ -143,6 +148,7 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
   const int unserved = (int)(total >> 16) - (HOT - stale);   // picks that no word served: misses and repeated picks
 
   int missing = 0;
+  u32 late = 0;                                              // bit k: the row of pick k is on its way
   u32 misses_before = 0, leaders[MINE] = {}, follows[MINE];   // ballots of leading picks; offset of an unserved leader
   if (unserved != 0) {
     // 4: a pick without a slot leads if the table has its number; else its leader may have been served already.
@@ -159,6 +165,7 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
           slot[k] = at_offset(sh.res, leader);
           if (slot[k] == UNRESOLVED) follows[k] = leader;
         }
+        if (slot[k] == UNRESOLVED) late |= 1u << k;
       }
       leaders[k] = __ballot_sync(ALL_LANES, leads);
       in_warp += __popc(leaders[k]);
@@ -203,7 +210,11 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
         if (follows[k] != NO_TOKEN) slot[k] = at_offset(sh.res, follows[k]);
     }
   }
+  int row[MINE];
 #pragma unroll
-  for (int k = 0; k < MINE; k++)
-    if (first_pick + WARP * k < PICKS) out[WARP * k] = request.first_row + (int)slot[k];
+  for (int k = 0; k < MINE; k++) {
+    row[k] = request.first_row + (int)slot[k];
+    if (first_pick + WARP * k < PICKS) out[WARP * k] = row[k];
+  }
+  if constexpr (PARTED) write_parts(parts, sh.tally, row, late, [&](int k) { return first_pick + WARP * k; });
 }

@@ -87,9 +87,10 @@ def row_constants(row_bytes: int, layers: int, host: HostRows | None, hot_pitch:
     )
 
 
-def gather_constants(blocks: int, order_from: int) -> Constants:
-    """Give what the gather knows of its grid."""
-    return (("PARTS", min(blocks, GATHER_CLUSTER)), ("BINS", GATHER_BINS), ("ORDER_FROM", order_from))
+def gather_constants(blocks: int, order_from: int, *, between: bool = False) -> Constants:
+    """Give what the gather knows of its grid; `between`: resolve and attention run beside it for a while."""
+    clusters = (("PARTS", min(blocks, GATHER_CLUSTER)), ("BINS", GATHER_BINS), ("ORDER_FROM", order_from))
+    return (*clusters, ("BETWEEN", int(between)))
 
 
 def _round_up(value: int, step: int) -> int:
@@ -100,8 +101,13 @@ def _power_of_two(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def resolvers(geometry: Geometry) -> list[Resolver]:
-    """Give the kernels that this geometry allows, fastest first, whatever shared memory they need."""
+def resolvers(geometry: Geometry, *, parted: bool = False) -> list[Resolver]:
+    """Give the kernels that this geometry allows, fastest first, whatever shared memory they need.
+
+    Args:
+        geometry: Shape of the hot cache.
+        parted: They also give hits and misses apart.
+    """
     threads = min(_MAX_THREADS, geometry.hot_rows // _WARP * _WARP)
     common = (
         *geometry_constants(geometry),
@@ -109,6 +115,7 @@ def resolvers(geometry: Geometry) -> list[Resolver]:
         ("TOP_K", geometry.top_k),
         ("WORD_BITS", geometry.word_bits),
         ("TOKEN_BITS", geometry.token_bits),
+        ("PARTED", int(parted)),
     )
     found = []
     if geometry.context_tokens <= _MAX_TABLE_TOKENS and geometry.picks <= _MAX_TABLE_PICKS:
@@ -123,13 +130,13 @@ def resolvers(geometry: Geometry) -> list[Resolver]:
     return found
 
 
-def resolver_for(geometry: Geometry, shared_memory_bytes: int) -> Resolver:
+def resolver_for(geometry: Geometry, shared_memory_bytes: int, *, parted: bool = False) -> Resolver:
     """Choose the kernel that fits a device.
 
     Raises:
         DeviceUnavailable: None fits.
     """
-    candidates = resolvers(geometry)
+    candidates = resolvers(geometry, parted=parted)
     for candidate in candidates:
         if candidate.shared_bytes <= shared_memory_bytes:
             return candidate

@@ -40,19 +40,6 @@ struct Shared {
   int candidates[MOST], candidate_count;                     // tokens of this block that may be picked
 };
 static_assert(sizeof(Shared) <= SHARED_BYTES, "the host counts the same bytes");
-__device__ __forceinline__ u32 load_far_u32(u32 at) {
-  u32 v;
-  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
-  return v;
-}
-__device__ __forceinline__ void store_far_u32(u32 at, u32 v) {
-  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
-}
-__device__ __forceinline__ uint2 load_far_u32x2(u32 at) {
-  uint2 v;
-  asm volatile("ld.shared::cluster.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
-  return v;
-}
 template <int BLOCKS>
 __device__ __forceinline__ void meet_blocks() {
   if (BLOCKS == 1) {

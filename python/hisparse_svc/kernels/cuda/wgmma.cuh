@@ -36,6 +36,13 @@ __device__ __forceinline__ void products_see_stores() { asm volatile("fence.prox
                : D4(0), D4(4), D4(8), D4(12)                                                                          \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)                                   \
                : "memory")
+#define WGMMA_48(TYPE, TRANSPOSED)                                                                                    \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %29, 0; wgmma.mma_async.sync.aligned.m64n48k16.f32." TYPE "." TYPE     \
+               " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23},"            \
+               " {%24,%25,%26,%27}, %28, p, 1, 1, " TRANSPOSED "; }"                                                  \
+               : D4(0), D4(4), D4(8), D4(12), D4(16), D4(20)                                                          \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)                                   \
+               : "memory")
 #define WGMMA_64(TYPE, TRANSPOSED)                                                                                    \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE     \
                " {%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
@@ -54,6 +61,11 @@ __device__ __forceinline__ void multiply_async(float (&d)[16], const u32 (&a)[4]
   else WGMMA_32("bf16", "0");
 }
 template <Half HALF, bool COLUMNS>
+__device__ __forceinline__ void multiply_async(float (&d)[24], const u32 (&a)[4], u64 b, int accumulate) {
+  static_assert(HALF == BF16 && !COLUMNS, "what is used");
+  WGMMA_48("bf16", "0");
+}
+template <Half HALF, bool COLUMNS>
 __device__ __forceinline__ void multiply_async(float (&d)[32], const u32 (&a)[4], u64 b, int accumulate) {
   if constexpr (HALF == F16 && COLUMNS) WGMMA_64("f16", "1");
   else if constexpr (HALF == F16) WGMMA_64("f16", "0");
@@ -61,10 +73,27 @@ __device__ __forceinline__ void multiply_async(float (&d)[32], const u32 (&a)[4]
   else WGMMA_64("bf16", "0");
 }
 #undef WGMMA_32
+#undef WGMMA_48
 #undef WGMMA_64
 
 // Both operands in shared memory, bf16, k along rows (`b_of_rows`): d (64 x 64) = a b, and d += a b. The first form takes
 // no old d, which would have to be put in place while other products run.
+__device__ __forceinline__ void multiply_shared_first_async(float (&d)[24], u64 a, u64 b) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23}, %24, %25, p, 1, 1, 0, 0; }"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]), "=f"(d[4]), "=f"(d[5]), "=f"(d[6]), "=f"(d[7]), "=f"(d[8]), "=f"(d[9]), "=f"(d[10]), "=f"(d[11]), "=f"(d[12]), "=f"(d[13]), "=f"(d[14]), "=f"(d[15]), "=f"(d[16]), "=f"(d[17]), "=f"(d[18]), "=f"(d[19]), "=f"(d[20]), "=f"(d[21]), "=f"(d[22]), "=f"(d[23])
+      : "l"(a), "l"(b)
+      : "memory");
+}
+__device__ __forceinline__ void multiply_shared_async(float (&d)[24], u64 a, u64 b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23}, %24, %25, 1, 1, 1, 0, 0;"
+      : D4(0), D4(4), D4(8), D4(12), D4(16), D4(20)
+      : "l"(a), "l"(b)
+      : "memory");
+}
 __device__ __forceinline__ void multiply_shared_first_async(float (&d)[32], u64 a, u64 b) {
   asm volatile(
       "{ .reg .pred p; setp.ne.b32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -89,23 +118,19 @@ __device__ __forceinline__ void multiply_shared_async(float (&d)[32], u64 a, u64
       : "l"(a), "l"(b)
       : "memory");
 }
-// d (64 x 256) += a b in bf16, a in registers, b by columns: 64 of them in rows of 128 bytes, the next 64 `block` bytes on.
+// d (64 x 128) += a b in bf16, a in registers, b by columns: 64 of them in rows of 128 bytes, the next 64 `block` bytes on.
 __device__ __forceinline__ u64 b_of_wide_columns(u32 at, int block) {
   return SWIZZLE_128 | (u64)(1024 >> 4) << 32 | (u64)(block >> 4) << 16 | start_of(at);
 }
-__device__ __forceinline__ void multiply_wide_async(float (&d)[128], const u32 (&a)[4], u64 b) {
+__device__ __forceinline__ void multiply_wide_async(float (&d)[64], const u32 (&a)[4], u64 b) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,"
-      "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"
-      "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,"
-      "%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,"
-      "%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,"
-      "%121,%122,%123,%124,%125,%126,%127"
-      "}, {%128,%129,%130,%131}, %132, 1, 1, 1, 1;"
-      : D4(0), D4(4), D4(8), D4(12), D4(16), D4(20), D4(24), D4(28), D4(32), D4(36), D4(40), D4(44), D4(48), D4(52), 
-        D4(56), D4(60), D4(64), D4(68), D4(72), D4(76), D4(80), D4(84), D4(88), D4(92), D4(96), D4(100), D4(104), 
-        D4(108), D4(112), D4(116), D4(120), D4(124)
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,"
+      "%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,"
+      "%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+      "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+      : D4(0), D4(4), D4(8), D4(12), D4(16), D4(20), D4(24), D4(28), D4(32), D4(36), D4(40), D4(44), D4(48), D4(52),
+        D4(56), D4(60)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
       : "memory");
 }

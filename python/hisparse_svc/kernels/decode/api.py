@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from hisparse_svc.kernels import reference
+from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.decode.backends import choose
 from hisparse_svc.kernels.decode.call import check_parts, make_call
+from hisparse_svc.kernels.decode.rows import ROW_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-__all__ = ["merge_lse", "sparse_mla_decode"]
+    from hisparse_svc.kernels.split import SplitPicks
+
+__all__ = ["attend_beside_gather", "merge_lse", "sparse_mla_decode"]
+
+_SPLIT = "pass what resolve was given for these picks"
 
 
 def sparse_mla_decode(
@@ -74,6 +81,73 @@ def sparse_mla_decode(
     """
     call = make_call(q, rows, picks, scale=scale, sink=sink, counts=counts, out=out, lse=lse, max_sms=max_sms)
     choose(backend, call).run(call)
+    return call.out, call.lse
+
+
+def least_blocks(q: Tensor, rows: Tensor) -> int:
+    """Give the blocks, each with its own SM, of attention that splits no query; 0 where it runs beside nothing.
+
+    Args:
+        q: Queries.
+        rows: Hot rows.
+    """
+    if not q.is_cuda or torch.cuda.get_device_capability(q.device) != (9, 0) or rows.shape[-1] not in ROW_FORMATS:
+        return 0
+    from hisparse_svc.kernels.cuda.decode_shapes import choose as choose_shape  # noqa: PLC0415
+
+    queries, heads = int(q.shape[0] * q.shape[1]), int(q.shape[2])
+    shape, _ = choose_shape(ROW_FORMATS[rows.shape[-1]].name, heads, queries, queries * heads)
+    return queries * shape.blocks(heads, 1)
+
+
+def attend_beside_gather(
+    q: Tensor,
+    rows: Tensor,
+    picks: Tensor,
+    split: SplitPicks,
+    *,
+    scale: float,
+    sink: Tensor | None = None,
+    out: Tensor | None = None,
+    lse: Tensor | None = None,
+    max_sms: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Attend to hits while the gather brings the misses, then to those: `sparse_mla_decode` over all of them.
+
+    The last thing launched on the current stream must be the gather of the missing rows, with `between`, and everything
+    else that is read must have been there before that gather began: on Hopper, attention starts beside it. Elsewhere it
+    waits.
+
+    Args:
+        q: As in `sparse_mla_decode`, like all that is not named here.
+        rows: Hot rows of the layer that is gathered.
+        picks: Rows of all picks, as `resolve` gives them.
+        split: The same picks, hits and misses apart.
+        scale: What logits are multiplied by.
+        sink: Attention sink.
+        out: Where to write.
+        lse: Where to write the log of the sum of exponentials.
+        max_sms: SMs that the gather leaves; work is split so that it runs at once on so many.
+
+    Returns:
+        As `sparse_mla_decode`; the sum is taken in another order.
+
+    Raises:
+        InvalidInput: With everything wrong about the tensors.
+        DeviceUnavailable: The machine lacks what the backend needs.
+        CompileFailed: The kernel does not compile.
+    """
+    call = make_call(q, rows, picks, scale=scale, sink=sink, counts=None, out=out, lse=lse, max_sms=max_sms)
+    backend = choose("auto", call)
+    if backend.beside_gather:
+        with Checks(q.device) as check:
+            for name, part in (("hits", split.hits), ("misses", split.misses)):
+                check.tensor(f"{name}.rows", part.rows, tuple(picks.shape), torch.int32, _SPLIT)
+                check.tensor(f"{name}.counts", part.counts, tuple(picks.shape[:2]), torch.int32, _SPLIT)
+        call = replace(call, picks=split.hits.rows, counts=split.hits.counts, late=split.misses)
+    elif not backend.capped:
+        call = replace(call, max_sms=0)
+    backend.run(call)
     return call.out, call.lse
 
 

@@ -46,6 +46,7 @@ class Backend:
         top_k_multiples: Picks must be a multiple of this, per row format.
         rows_multiple: And rows of this.
         capped: Can leave SMs free (`max_sms`).
+        beside_gather: Can start beside the gather of some of the rows (`DecodeCall.late`).
         module: Package it needs.
     """
 
@@ -60,6 +61,7 @@ class Backend:
     top_k_multiples: Mapping[str, int] = field(default_factory=dict)
     rows_multiple: int = 1
     capped: bool = False
+    beside_gather: bool = False
     module: str = ""
 
     def refusals(self, call: DecodeCall) -> list[Problem]:
@@ -148,6 +150,7 @@ BACKENDS = {
             sms=_HOPPER,
             fp8_sms=_HOPPER,
             capped=True,
+            beside_gather=True,
             module="cuda.core",
         ),
         Backend(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hisparse_svc.kernels.decode.rows import StoredRow
+    from hisparse_svc.kernels.split import PickPart
 
 __all__ = ["MAX_HEADS", "MAX_PARTS", "DecodeCall", "check_parts", "make_call"]
 
@@ -51,6 +52,8 @@ class DecodeCall:
     out: Tensor
     lse: Tensor
     max_sms: int
+    late: PickPart | None = None
+    """Picks behind the others: of rows that the kernel in front on the stream, the gather, is still writing."""
 
     @property
     def stored(self) -> StoredRow:
