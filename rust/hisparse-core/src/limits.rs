@@ -435,10 +435,13 @@ pub const FLEET_LOOK_FIRST: Duration = Duration::from_millis(20);
 /// See [`FLEET_LOOK_FIRST`].
 pub const FLEET_LOOK_MOST: Duration = Duration::from_millis(200);
 
-/// Part of a second within which a router's waiting requests go for room, after one of them came too late; and the most.
+/// Window within which a router goes for room that others see too, after one of its calls came too late; and the longest.
 pub const FLEET_GATE_FIRST: Duration = Duration::from_millis(20);
 /// See [`FLEET_GATE_FIRST`].
 pub const FLEET_GATE_MOST: Duration = Duration::from_millis(500);
+
+/// Most routers that one router reckons with when it takes its own calls off a node's room.
+pub const FLEET_CROWD_MOST: u64 = 8;
 
 /// A router remembers where every so many pages of a prefix went (1,024 tokens).
 pub const FLEET_PREFIX_STRIDE_PAGES: usize = 16;

@@ -89,6 +89,14 @@ pub enum Answer {
     Abandoned,
 }
 
+/// An attempt under way.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    node: NodeId,
+    amounts: Amounts,
+    expected_pages: u64,
+}
+
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Placing {
@@ -97,7 +105,7 @@ pub struct Placing {
     ends: Moment,
     bars: Vec<Bar>,
     attempts: u32,
-    asking: Option<(NodeId, Amounts, u64)>,
+    asking: Option<Asking>,
     unsettled: Option<NodeId>,
     looks: Backoff,
     waited: bool,
@@ -147,26 +155,26 @@ impl Placing {
         let Choice { best, tally } = router.choose(&self.demand, &self.bars, now);
         self.tally = tally;
         let Some(candidate) = best else { return self.nobody(router, now) };
-        if let Some(closed) = router.gate.closed(now).filter(|_| self.waited) {
-            let left = self.patience_ends.saturating_since(now);
-            return if left.is_zero() { Step::Refuse(Why::Busy) } else { Step::Rest(closed.min(left)) };
+        let left = self.patience_ends.saturating_since(now);
+        let careful = (self.waited || candidate.tight) && !left.is_zero();
+        if careful && let Some(held) = router.gate.hold(now, &mut router.dice) {
+            self.waited = true;
+            return Step::Rest(held.min(left));
         }
         if self.attempts > 0 && !router.budget.take(now) {
             return self.rest_or(Why::NoRetries, router, now);
         }
-        if self.waited {
-            router.gate.passed(now, &mut router.dice);
-        }
         let amounts = self.demand.amounts(candidate.shared_pages);
         router.asked(candidate.node, &amounts);
         self.attempts = self.attempts.saturating_add(1);
-        self.asking = Some((candidate.node, amounts, candidate.shared_pages));
+        let expected_pages = candidate.shared_pages;
+        self.asking = Some(Asking { node: candidate.node, amounts, expected_pages });
         Step::Ask(candidate.node)
     }
 
     /// How the attempt that [`Step::Ask`] named went. Without one nothing happens.
     pub fn answered(&mut self, router: &mut Router, answer: Answer, now: Moment) {
-        let Some((node, amounts, expected_pages)) = self.asking.take() else { return };
+        let Some(Asking { node, amounts, expected_pages }) = self.asking.take() else { return };
         let answers = match answer {
             Answer::Unsent | Answer::Unknown | Answer::Failed => Some(false),
             Answer::Abandoned => None,
@@ -174,8 +182,8 @@ impl Placing {
         };
         router.ended(node, &amounts, answers, now);
         match answer {
-            Answer::Granted { .. } if self.waited => router.gate.won(),
-            Answer::Full(_) if self.waited => router.gate.lost(),
+            Answer::Granted { .. } => router.gate.won(),
+            Answer::Full(_) => router.gate.lost(),
             _ => {}
         }
         let mut until = |rest: Duration| {
@@ -208,6 +216,7 @@ impl Placing {
     }
 
     fn nobody(&mut self, router: &mut Router, now: Moment) -> Step {
+        router.gate.missed(now);
         let tally = self.tally;
         let why = if tally.nodes == 0 {
             Why::Empty

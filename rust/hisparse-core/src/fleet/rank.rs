@@ -52,6 +52,8 @@ pub struct Candidate {
     pub pages: u64,
     /// Thousandths of its fullest pool that would be left.
     pub left_milli: u64,
+    /// It has no room for as many like it as other routers may be asking for at this moment.
+    pub tight: bool,
     /// Free host pages now.
     pub free_pages: u64,
     /// Requests there now.
@@ -86,7 +88,16 @@ mod tests {
 
     fn candidate(node: u64, shared_pages: u64, left_milli: u64) -> Candidate {
         let node = NodeId::new(node);
-        Candidate { node, shared_pages, pages: 80, left_milli, free_pages: left_milli, requests: 0, lot: 0 }
+        Candidate {
+            node,
+            shared_pages,
+            pages: 80,
+            left_milli,
+            tight: false,
+            free_pages: left_milli,
+            requests: 0,
+            lot: 0,
+        }
     }
 
     fn order(policy: Policy, mut candidates: Vec<Candidate>) -> Vec<u64> {

@@ -273,13 +273,13 @@ impl Router {
 
     /// Whom a request asks next.
     pub fn choose(&mut self, demand: &Demand, bars: &[Bar], now: Moment) -> Choice {
-        let shared = self.prefixes.find(&demand.prefix);
+        let (shared, crowd_milli) = (self.prefixes.find(&demand.prefix), self.gate.crowd_milli());
         let (mut tally, mut fresh, mut stale) = (Tally::default(), Sample::default(), Sample::default());
         for node in &self.nodes {
             let bar = bars.iter().find(|bar| bar.node == node.id);
             let standing = match bar {
                 Some(bar) if bar.never => Standing::TooLong,
-                _ => node.standing(demand, &shared, now),
+                _ => node.standing(demand, &shared, crowd_milli, now),
             };
             tally.add(node, &standing, demand);
             let barred = bar.is_some_and(|bar| bar.until.is_none_or(|until| now < until));
@@ -297,11 +297,11 @@ impl Router {
     /// Every node, the one that would be asked first in front: those that fit, fresh ones before stale ones; then the
     /// others as they were taken in.
     pub fn rank(&mut self, demand: &Demand, now: Moment) -> Vec<Ranked> {
-        let shared = self.prefixes.find(&demand.prefix);
+        let (shared, crowd_milli) = (self.prefixes.find(&demand.prefix), self.gate.crowd_milli());
         let (mut fresh, mut stale, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for node in &self.nodes {
             let age = node.view.map_or(Duration::ZERO, |_| now.saturating_since(node.heard_at));
-            match node.standing(demand, &shared, now) {
+            match node.standing(demand, &shared, crowd_milli, now) {
                 Standing::Fits(candidate) => {
                     let of_age = if age > self.settings.stale_after { &mut stale } else { &mut fresh };
                     of_age.push(Candidate { lot: self.dice.next_u64(), ..candidate });
@@ -384,7 +384,7 @@ impl Node {
         self.view.is_none_or(|view| demand.tokens <= view.max_request_tokens)
     }
 
-    fn standing(&self, demand: &Demand, shared: &[(NodeId, u64, u64)], now: Moment) -> Standing {
+    fn standing(&self, demand: &Demand, shared: &[(NodeId, u64, u64)], crowd_milli: u64, now: Moment) -> Standing {
         let Some(view) = self.view else {
             return if self.failed { Standing::Silent } else { Standing::Unseen };
         };
@@ -416,6 +416,7 @@ impl Node {
             shared_pages,
             pages: demand.pages(),
             left_milli,
+            tight: view.left_after(&amounts.scaled(1_000 + crowd_milli), &self.held_back.scaled(crowd_milli)).is_none(),
             free_pages: view.room[Pool::HostPages].saturating_sub(self.held_back[Pool::HostPages]),
             requests: taken.saturating_add(self.held_back[slots]),
             lot: 0,

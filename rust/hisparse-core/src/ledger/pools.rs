@@ -71,6 +71,15 @@ impl Amounts {
     /// More of everything than any node has: a ceiling that never binds.
     pub const UNBOUNDED: Self = Self([u64::MAX; Pool::ALL.len()]);
 
+    /// So many thousandths of each, at most all there can be.
+    #[must_use]
+    pub fn scaled(&self, milli: u64) -> Self {
+        Self(self.0.map(|amount| {
+            let scaled = u128::from(amount) * u128::from(milli) / 1_000;
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        }))
+    }
+
     /// Each pool with its amount.
     pub fn iter(&self) -> impl Iterator<Item = (Pool, u64)> + '_ {
         Pool::ALL.into_iter().map(|pool| (pool, self[pool]))
