@@ -37,6 +37,7 @@ def test_generate_gives_the_tokens_of_plain_transformers(family: str, hot_rows: 
         assert seats.free == seats.total
 
 
+@pytest.mark.timeout(1200)  # a minute of one core, and more where others work too
 @pytest.mark.parametrize("family", models.FAMILIES)
 @pytest.mark.parametrize(
     ("tokens", "steps", "hot_rows"),
