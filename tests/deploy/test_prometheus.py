@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,9 @@ def test_a_trace_of_a_caller_is_an_exemplar_that_prometheus_keeps(scene: Scene) 
 def test_an_alert_fires_when_the_service_is_killed_and_clears_when_it_is_back(scene: Scene) -> None:
     assert "HisparseDown" not in scene.prometheus.firing()
     scene.kill()
+    for probe in ("healthz", "readyz"):
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            urllib.request.urlopen(f"http://{scene.address}/{probe}", timeout=5)
     until(lambda: "HisparseDown" in scene.prometheus.firing(), "HisparseDown fires")
     scene.node = scene.serve()
     until(lambda: "HisparseDown" not in scene.prometheus.firing(), "HisparseDown clears")
