@@ -5,6 +5,7 @@
     <!-- run: COMMAND -->          in README.md and docs/: the block below becomes the command's real output
     docs/cli.md                    flags of every command, from the commands
     docs/budgets.md                layouts, budgets, calculator, backends, presets, limits, from the core
+    docs/api/                      the gRPC interface from proto/, the Python names from their docstrings
     tests/golden/plans.json        answers that Rust, Python and the command line must all give
 """
 
@@ -20,7 +21,9 @@ from pathlib import Path
 
 import budget_tables
 import command_reference
+import grpc_reference
 import hisparse_svc
+import python_reference
 
 ROOT = Path(__file__).parents[2]
 ANSWERS = ROOT / "tests" / "golden" / "plans.json"
@@ -71,6 +74,8 @@ def documents() -> dict[Path, str]:
     texts = {
         ROOT / "docs" / "cli.md": command_reference.text(),
         ROOT / "docs" / "budgets.md": budget_tables.text(ROOT),
+        ROOT / "docs" / "api" / "grpc.md": grpc_reference.text(ROOT),
+        ROOT / "docs" / "api" / "python.md": python_reference.text(ROOT),
         ANSWERS: with_answers(ANSWERS.read_text(encoding="utf-8")),
     }
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:

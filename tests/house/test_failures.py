@@ -7,20 +7,10 @@ from pathlib import Path
 
 from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2, engine_pb2, types_pb2
 
+from tests.docs.named_tests import existing_tests
+
 ROOT = Path(__file__).parents[2]
 FAILURES = 44
-RUST_TEST = re.compile(r"#\[(?:tokio::)?test[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)")
-PYTHON_TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
-
-
-def existing_tests() -> set[str]:
-    found: set[str] = set()
-    for path in (ROOT / "rust").glob("*/**/*.rs"):
-        found |= set(RUST_TEST.findall(path.read_text()))
-        found |= set(re.findall(r"^\s*fn (\w+)\((?:[^)]* in )", path.read_text(), re.MULTILINE))  # proptest
-    for path in (ROOT / "tests").glob("**/*.py"):
-        found |= set(PYTHON_TEST.findall(path.read_text()))
-    return found
 
 
 def rows() -> list[tuple[int, str, str]]:

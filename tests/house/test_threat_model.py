@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.docs.named_tests import existing_tests
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -13,6 +15,4 @@ def test_every_test_that_the_threat_model_names_exists() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| ") and line.count("|") == 4]
     named = {name for row in rows for name in re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+){3,})`", row.rsplit("|", 2)[1])}
     assert len(named) > 30, named
-    sources = [*ROOT.glob("rust/**/*.rs"), *ROOT.glob("tests/**/*.py")]
-    there = {name for path in sources for name in re.findall(r"(?:fn|def) (\w+)\(", path.read_text())}
-    assert not named - there
+    assert not named - existing_tests()

@@ -15,14 +15,23 @@ LENGTH = "Say how many more requests of N tokens fit now, and what stops the nex
 
 TENANT = "Say what this tenant would get, and what it may hold.  [one without settings that holds nothing]"
 
+WAIT = "Wait so many seconds for a service that is not there yet, or makes its pool, before asking it.  [0]"
+
 
 @click.command("capacity")
 @options.flag("--length", "N", LENGTH, many=True)
 @options.flag("--tenant", "T", TENANT)
+@options.flag("--wait", "S", WAIT)
 @remote.target
 @options.common
 def command(
-    *, length: tuple[Any, ...], tenant: str | None, target: str | None, timeout: str | None, as_json: bool
+    *,
+    length: tuple[Any, ...],
+    tenant: str | None,
+    wait: str | None,
+    target: str | None,
+    timeout: str | None,
+    as_json: bool,
 ) -> None:
     """Say what a node has now: every pool, the largest grant, and what fits."""
     from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
@@ -31,11 +40,14 @@ def command(
     asked = [each for each in length if found.read(remote.whole, "--length", each)]
     usual = [] if asked or as_json else _core.tables()["calculator"]["contexts"]
     call = found.read(calls.get_capacity, [*asked, *usual], tenant or "")
+    wait_s = found.read(remote.seconds, "--wait", wait, 0.0)
     client = found.read(remote.connect, target, timeout)
     found.end()
     assert call is not None  # noqa: S101 - nothing was found, so both were read
     assert client is not None  # noqa: S101 - as above
     with client:
+        if wait_s:
+            remote.until_ready(client, wait_s)
         answer = client.send(call)
     if as_json:
         remote.emit(answer)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 MOST_S = 1e9
 """Longest time that any flag may say; what a command or the service bounds further says so itself."""
+
+READY_REST_S = 0.05
+"""Between two looks at a service that is not ready."""
 
 UNITS = {
     "host_pages": "pages",
@@ -93,6 +98,19 @@ def connect(target: str | None, timeout: str | None) -> Client:
     found.end()
     assert client is not None  # noqa: S101 - nothing was found, so it was made
     return client
+
+
+def until_ready(client: Client, wait_s: float) -> None:
+    """Return when a service is there and grants, or after so many seconds; why it was not, the next call says."""
+    from hisparse_svc.rpc import calls, health  # noqa: PLC0415 - as above
+    from hisparse_svc.rpc.refusals import Unreachable  # noqa: PLC0415 - as above
+
+    call, end = health.ready(), time.monotonic() + wait_s
+    while (left_s := end - time.monotonic()) > 0:
+        with contextlib.suppress(Unreachable):
+            if call.read(client.send(call, timeout_s=max(left_s, calls.SHORTEST_S), tries=1)):
+                return
+        time.sleep(READY_REST_S)
 
 
 def connect_fleet(target: str | None, timeout: str | None, lengths: Iterable[int]) -> Fleet:
