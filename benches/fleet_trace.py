@@ -368,6 +368,7 @@ def main() -> None:
     from serve_load import machine  # noqa: PLC0415 - only for a result to keep
 
     command = f"python benches/fleet_trace.py --trace {Path(given.trace).name} --speed {given.speed:g}"
+    command += f" --requests {given.requests}" if given.requests else ""
     date = datetime.datetime.now(datetime.UTC).date().isoformat()
     kept = {"command": command, "date": date, "machine": machine(), **played}
     given.out.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")

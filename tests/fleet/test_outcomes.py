@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from typing import TYPE_CHECKING
 
 import pytest
 from hisparse_svc import errors, fleet
+from hisparse_svc.fleet import aio
 from hisparse_svc.fleet.book import Book
 from hisparse_svc.fleet.directories import Member
 from hisparse_svc.fleet.journey import outcome, reason
@@ -82,3 +84,16 @@ def test_errors_cross_a_process_border_whole() -> None:
     busy.attempts = (fleet.Attempt("a", "POOL_BUSY", "full"),)
     again = pickle.loads(pickle.dumps(busy))  # noqa: S301 - made here
     assert (type(again), again.attempts, again.retry_after_s) == (fleet.FleetBusy, busy.attempts, 1.0)
+
+
+def test_the_two_fleets_have_the_same_methods_with_the_same_parameters() -> None:
+    def surface(kind: type) -> dict[str, list[str]]:
+        members = {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+        return {
+            name: list(inspect.signature(member).parameters) if callable(member) else []
+            for name, member in members.items()
+        }
+
+    assert surface(fleet.Fleet) == surface(aio.Fleet)
+    assert surface(fleet.HeldLease) == surface(aio.HeldLease)
+    assert inspect.signature(fleet.Fleet) == inspect.signature(aio.Fleet)
