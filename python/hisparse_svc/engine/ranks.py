@@ -8,7 +8,7 @@
     wait     another process's event ──► a stream of the writer's GPU ── own event ──► the reader's stream
 
 The detour is for readers on other GPUs: a stream that waits for another process's event of another GPU ends the process
-with SIGSEGV in the driver (580.159). It costs a reader a CUDA context on the writer's GPU, as opening the events does.
+with SIGSEGV in the driver (580.159). Opening the events costs a reader a CUDA context on the writer's GPU.
 
 A reader fetches no token before it has left the newest page, `NEWEST_TOKENS` steps after it was written, so waiting
 for the step before never costs time. A request leaves the readers first and the writer last: it is the writer that
