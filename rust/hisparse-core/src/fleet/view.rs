@@ -41,8 +41,8 @@ impl View {
                 continue;
             }
             let left = self.room[pool].checked_sub(held_back[pool])?.checked_sub(amounts[pool])?;
-            let thousandths = u128::from(left) * 1_000 / u128::from(self.total[pool]);
-            least = least.min(u64::try_from(thousandths).unwrap_or(1_000));
+            // Beyond 2^64 thousandths no pool is near its end.
+            least = least.min(left.checked_mul(1_000).map_or(1_000, |milli| milli / self.total[pool]));
         }
         Some(least)
     }
