@@ -3,7 +3,14 @@
 python examples/quickstart.py
 """
 
-from hisparse_svc import NeverFits, Node, PoolBusy
+from hisparse_svc import Client, NeverFits, Node, PoolBusy
+
+
+def unheld_pages(client: Client) -> int:
+    """Pages that no request holds: free, or being zeroed for the next one."""
+    pages = client.get_capacity().pool("host_pages")
+    return pages.free + pages.scrubbing
+
 
 with Node.embedded(model="glm-5.2", host_pool="1GiB", kv_bytes="20GiB") as node:
     client = node.client
@@ -15,7 +22,7 @@ with Node.embedded(model="glm-5.2", host_pool="1GiB", kv_bytes="20GiB") as node:
     with client.admit(prompt_tokens=4_096, max_new_tokens=256) as held:
         print(f"held: {held.lease.pages} pages, {held.lease.extents}")
         held.commit()
-        print(f"free now: {client.get_capacity().pool('host_pages').free}")
+        print(f"free now: {unheld_pages(client)}")
 
         try:
             client.admit(prompt_tokens=18_000)
@@ -27,4 +34,4 @@ with Node.embedded(model="glm-5.2", host_pool="1GiB", kv_bytes="20GiB") as node:
     except NeverFits as never:
         print(f"never fits: {never.limit} is {never.limit_value}")
 
-    print(f"free at the end: {client.get_capacity().pool('host_pages').free}")
+    print(f"free at the end: {unheld_pages(client)}")
