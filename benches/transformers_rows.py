@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 PROMPT_TOKENS, STEPS, HOT_ROWS = 400, 32, 128
 FAMILIES = {"glm_moe_dsa": decode_on_cpu.glm, "deepseek_v32": decode_on_cpu.deepseek}
 ROWS: dict[str, dict[str, Any]] = {
-    "fp32": {"rows": "f32", "kv_dtype": "bfloat16"},
-    "bf16": {"rows": "pool", "kv_dtype": "bfloat16"},
-    "fp8": {"rows": "pool", "kv_dtype": "fp8_e4m3"},
+    "fp32": {"kv_dtype": "float32"},
+    "bf16": {"kv_dtype": "bfloat16"},
+    "fp8": {"kv_dtype": "fp8_e4m3"},
 }
 FORMATS = {"fp32": F32_ROWS, "bf16": BF16_ROWS, "fp8": FP8_ROWS}
 
@@ -83,7 +83,7 @@ def decoding(make: Any, settings: dict[str, Any]) -> Iterator[tuple[HostKv, Host
     model = make(1024)
     tokens = torch.randint(0, 512, (PROMPT_TOKENS + STEPS,))
     with (
-        HostKv.embedded(model, hot_rows=HOT_ROWS, kv_bytes="24MiB", host_pool="64MiB", **settings) as kv,
+        HostKv.embedded(model, hot_rows=HOT_ROWS, kv_bytes="48MiB", host_pool="96MiB", **settings) as kv,
         kv.request(PROMPT_TOKENS, STEPS) as cache,
         torch.no_grad(),
     ):

@@ -6,8 +6,8 @@
 
     python examples/decode_on_cpu.py [--prompt-tokens 500] [--new-tokens 48]
 
-Tiny models with random weights, in float32; both families take about a minute on two cores. Needs
-`pip install 'hisparse-svc[transformers]'`, no network and no GPU.
+Tiny models with random weights, in float32, as are their rows in host memory; both families take about a minute on two
+cores. Needs `pip install 'hisparse-svc[transformers]'`, no network and no GPU.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def main() -> None:
         print(f"{name} in small: {asked.new_tokens} tokens behind {asked.prompt_tokens}, top-k {TOP_K}")
         print(f"  all rows resident                          {time.monotonic() - began:5.1f} s")
         for hot_rows in (TOP_K, 2 * TOP_K):
-            with HostKv.embedded(
-                model, hot_rows=hot_rows, kv_dtype="bfloat16", kv_bytes="24MiB", host_pool="64MiB"
-            ) as kv:
+            with HostKv.embedded(model, hot_rows=hot_rows, kv_bytes="48MiB", host_pool="96MiB") as kv:
                 began = time.monotonic()
                 cache = cache_argument(model, kv.request(asked.prompt_tokens, asked.new_tokens))
                 found = model.generate(prompt, **cache, **options)

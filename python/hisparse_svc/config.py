@@ -218,7 +218,10 @@ class ServeConfig:
 
     model: str = _setting(_text, "MODEL", "The model served: a preset, a config.json or its folder.", "glm-5.2")
     kv_dtype: str = _setting(
-        _word("bfloat16", "fp8_e4m3", "fp8_raw"), "bfloat16|fp8_e4m3|fp8_raw", "How main KV is stored.", "fp8_e4m3"
+        _word("bfloat16", "fp8_e4m3", "fp8_raw", "float32"),
+        "bfloat16|fp8_e4m3|fp8_raw|float32",
+        "How main KV is stored.",
+        "fp8_e4m3",
     )
     host_pool_bytes: int | Literal["auto"] | None = _setting(
         _size_or_auto, "SIZE|auto", "Size of the host pool.  [1GiB, unless --ratio is given]", name="host_pool"

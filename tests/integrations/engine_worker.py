@@ -17,14 +17,14 @@ from tests.integrations import models
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-SETTINGS: dict[str, Any] = {"kv_dtype": "bfloat16", "hot_rows": 128, "kv_bytes": 24 << 20, "host_pool": 64 << 20}
-FLAGS = ["--kv-dtype", "bfloat16", "--hot-rows", "128", "--kv-bytes", "24MiB", "--host-pool", "64MiB"]
+SETTINGS: dict[str, Any] = {"kv_dtype": "float32", "hot_rows": 128, "kv_bytes": 48 << 20, "host_pool": 96 << 20}
+FLAGS = ["--kv-dtype", "float32", "--hot-rows", "128", "--kv-bytes", "48MiB", "--host-pool", "96MiB"]
 
 
 def driver_over(pool: HostPool, family: str, config: str) -> ContinuousBatch:
-    """A model in float32 whose rows the service owns: in BF16, and index keys in FP8."""
+    """A model in float32 over a pool in float32, which the service owns."""
     plan = hisparse_svc.plan(config, **SETTINGS)
-    return ContinuousBatch(HostKv.over(models.make(family), pool, plan, rows="pool"), publish_to=pool)
+    return ContinuousBatch(HostKv.over(models.make(family), pool, plan), publish_to=pool)
 
 
 def run(pipe: Connection, target: str, family: str, config: str) -> None:

@@ -72,7 +72,7 @@ def expected(family: str, generation: Generation) -> list[int]:
 def test_batches_give_the_tokens_of_plain_transformers(case: tuple[Any, ...]) -> None:
     family, hot_rows, prompt, batch, event, prefill_tokens, overlap = case
     model = models.make(family)
-    settings = {"hot_rows": hot_rows, "kv_bytes": "24MiB", "host_pool": "64MiB", "kv_dtype": "bfloat16"}
+    settings = {"hot_rows": hot_rows, "kv_bytes": "48MiB", "host_pool": "96MiB"}
     with HostKv.embedded(model, **settings) as kv:
         kv.session.overlap = overlap
         driver = ContinuousBatch(kv, prefill_tokens=prefill_tokens)
@@ -155,7 +155,7 @@ def test_another_session_goes_on_where_rows_are_durable() -> None:
     family = "glm_moe_dsa"
     model = models.make(family)
     given, new = models.prompt(230, 0), 60
-    with HostKv.embedded(model, hot_rows=128, kv_bytes="24MiB", host_pool="64MiB", kv_dtype="bfloat16") as kv:
+    with HostKv.embedded(model, hot_rows=128, kv_bytes="48MiB", host_pool="96MiB") as kv:
         driver = ContinuousBatch(kv)
         one = driver.submit(given, new)
         for _ in range(40):
@@ -190,7 +190,7 @@ def _session_like(kv: HostKv) -> Any:
 def test_logits_of_a_step_are_those_of_plain_transformers(family: str) -> None:
     given = models.prompt(330, 1)
     plain, model = models.plain_model(family), models.make(family)
-    with HostKv.embedded(model, hot_rows=128, kv_bytes="24MiB", host_pool="64MiB", kv_dtype="bfloat16") as kv:
+    with HostKv.embedded(model, hot_rows=128, kv_bytes="48MiB", host_pool="96MiB") as kv:
         options = {"max_new_tokens": 8, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
         ids = torch.tensor([given])
         ours = model.generate(ids, **cache_argument(model, kv.request(len(given), 8)), **options).logits

@@ -67,7 +67,7 @@ def make(family: str) -> Any:
 
 
 def in_host_memory(model: Any, hot_rows: int, kv_dtype: str = "bfloat16") -> HostKv:
-    settings = {"kv_bytes": "24MiB", "host_pool": "64MiB", "kv_dtype": kv_dtype, "rows": "pool"}
+    settings = {"kv_bytes": "24MiB", "host_pool": "64MiB", "kv_dtype": kv_dtype}
     return HostKv.embedded(model, hot_rows=hot_rows, **settings)
 
 

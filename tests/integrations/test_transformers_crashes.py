@@ -1,14 +1,16 @@
-"""An engine killed in the middle of decoding, and a service killed under a decoding engine: the same tokens."""
+"""An engine killed in the middle of decoding, and a service killed under a decoding engine: plain transformers' tokens.
+
+The service's pool is in fp32, index keys too, so that nothing is rounded on the way to a successor.
+"""
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hisparse_svc.engine import HostPool
-from hisparse_svc.integrations.transformers import ContinuousBatch, HostKv, config_json
+from hisparse_svc.integrations.transformers import config_json
 
 from tests.integrations import engine_worker, models
 from tests.serve.conftest import Served, start
@@ -20,14 +22,9 @@ if TYPE_CHECKING:
 REQUESTS = [(models.prompt(250, 0), 24), (models.prompt(90, 1), 32)]
 
 
-@functools.cache
-def uninterrupted(family: str) -> list[list[int]]:
-    """Tokens of the requests where nobody dies; rows are in BF16, so plain transformers' may be others."""
-    with HostKv.embedded(models.make(family), rows="pool", **engine_worker.SETTINGS) as kv:
-        driver = ContinuousBatch(kv)
-        generations = [driver.submit(*request) for request in REQUESTS]
-        driver.run()
-        return [one.tokens for one in generations]
+def plain(family: str) -> list[list[int]]:
+    """Tokens of the requests in plain transformers."""
+    return [models.plain_tokens(family, prompt, new) for prompt, new in REQUESTS]
 
 
 @pytest.fixture
@@ -86,7 +83,7 @@ def test_a_killed_engines_successor_gives_the_same_tokens(begin: Callable[[str],
         state = now
     process.join(20)
     assert process.exitcode == 0
-    assert [tokens for tokens, _ in state] == uninterrupted(family)
+    assert [tokens for tokens, _ in state] == plain(family)
     seats = served.client().get_capacity().pool("seats")
     assert seats.free == seats.total
 
@@ -110,6 +107,6 @@ def test_decoding_goes_on_while_the_service_is_killed_and_replaced(begin: Callab
         assert notice is not None
         assert notice[0] == "resumed"
         driver.run()
-        assert [one.tokens for one in generations] == uninterrupted(family)
+        assert [one.tokens for one in generations] == plain(family)
         seats = second.client().get_capacity().pool("seats")
         assert seats.free == seats.total, "what ended while nobody listened was released all the same"

@@ -14,7 +14,7 @@ from hisparse_svc.integrations.transformers import HostCache, HostKv, cache_argu
 
 from tests.integrations import models
 
-SMALL: dict[str, Any] = {"kv_bytes": "24MiB", "host_pool": "64MiB", "kv_dtype": "bfloat16"}
+SMALL: dict[str, Any] = {"kv_bytes": "48MiB", "host_pool": "96MiB"}
 PREFILL_TOKENS = 500
 """Tokens of a piece of a long prompt."""
 
@@ -37,7 +37,7 @@ def test_generate_gives_the_tokens_of_plain_transformers(family: str, hot_rows: 
         assert seats.free == seats.total
 
 
-@pytest.mark.timeout(1200)  # a minute of one core, and more where others work too
+@pytest.mark.timeout(1200)  # a minute of one core, more where others work too
 @pytest.mark.parametrize("family", models.FAMILIES)
 @pytest.mark.parametrize(
     ("tokens", "steps", "hot_rows"),
@@ -57,7 +57,7 @@ def test_long_prompts_and_many_steps_give_the_tokens_of_plain_transformers(
 ) -> None:
     given, context = models.prompt(tokens, 0), 16_384
     model = models.make(family, context_tokens=context)
-    with HostKv.embedded(model, hot_rows=hot_rows, **{**SMALL, "host_pool": "256MiB", "kv_bytes": "48MiB"}) as kv:
+    with HostKv.embedded(model, hot_rows=hot_rows, host_pool="256MiB", kv_bytes="96MiB") as kv:
         options = {"max_new_tokens": steps, "do_sample": False, "prefill_chunk_size": PREFILL_TOKENS}
         cache = cache_argument(model, kv.request(tokens, steps))
         found = model.generate(torch.tensor([given]), **cache, **options)

@@ -21,9 +21,7 @@ STEPS = 12
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_simulated_lru_misses_what_the_hot_cache_swapped_in(family: str, hot_rows: int, tmp_path: Path) -> None:
     file, prompts = tmp_path / "picks.topk", (300, 420)
-    with HostKv.embedded(
-        models.make(family), hot_rows=hot_rows, kv_bytes="24MiB", host_pool="64MiB", kv_dtype="bfloat16"
-    ) as kv:
+    with HostKv.embedded(models.make(family), hot_rows=hot_rows, kv_bytes="48MiB", host_pool="96MiB") as kv:
         driver = ContinuousBatch(kv, batch=1)
         for tokens in prompts:
             driver.submit(models.prompt(tokens, 5), STEPS + 1)

@@ -14,6 +14,7 @@ from hisparse_svc.engine.hot_cache import HotCache, layer_group_problems
 from hisparse_svc.engine.rows import RowFormat
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import INDEX_FP8, Geometry
+from hisparse_svc.kernels.index.keys import INDEX_FORMATS
 
 if TYPE_CHECKING:
     from hisparse_svc._core import Model, Plan
@@ -91,6 +92,9 @@ class DecodeShape:
             row_format=RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes),
             pages=plan.logical_tokens // plan.page_tokens,
             pool_rows=plan.device_tokens,
+            index_format=next(
+                (one for one in INDEX_FORMATS.values() if one.key_bytes == plan.layout.indexer_bytes), INDEX_FP8
+            ),
         )
 
     @property

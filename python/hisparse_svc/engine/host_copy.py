@@ -51,6 +51,7 @@ class HostCopy:
         first = [layers[0] for layers in pool.groups()]
         from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch; numpy's way refuses a reader's memory
         keys = tuple(from_dlpack(pool.keys(layer)) for layer in first)
+        keys = tuple(held.view(held.shape[0], -1) for held in keys)  # keys without scales come row by row
         return HostCopy(tuple(pool.rows(layer) for layer in first), keys, pool.writable, pool)
 
     @staticmethod

@@ -22,7 +22,7 @@ def plan(
     engine: Literal["native", "sglang", "vllm"] | None = None,
     platform: Literal["cuda", "rocm"] | None = None,
     sm: int | None = None,
-    kv_dtype: Literal["bfloat16", "fp8_e4m3", "fp8_raw"] | None = None,
+    kv_dtype: Literal["bfloat16", "fp8_e4m3", "fp8_raw", "float32"] | None = None,
     hisparse: bool | None = None,
     ratio: float | None = None,
     host_pool: int | str | None = None,

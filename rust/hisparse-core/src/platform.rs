@@ -73,6 +73,9 @@ choice!(
         Fp8E4m3 = "fp8_e4m3",
         /// One byte a number, no scales (TRT-LLM, HIP).
         Fp8Raw = "fp8_raw",
+        /// Four bytes a number, the indexer's keys too: for tests whose arithmetic is to be exact. MLA models of the
+        /// native engine alone have it.
+        Float32 = "float32",
     }
 );
 
@@ -85,6 +88,8 @@ choice!(
         Fp4 = "fp4",
         /// Two bytes a number, no scales (MiniMax M3).
         Bfloat16 = "bfloat16",
+        /// Four bytes a number, no scales: with main KV of [`KvDtype::Float32`].
+        Float32 = "float32",
     }
 );
 

@@ -1,6 +1,8 @@
 //! Row and page sizes of today's models, to the byte, and what holds for every width.
 
-use hisparse_core::layout::{RowLayout, StrideAlign, default_index_dtype, heads_per_rank, tokens_per_index_row};
+use hisparse_core::layout::{
+    RowLayout, StrideAlign, default_index_dtype, heads_per_rank, index_dtype_beside, tokens_per_index_row,
+};
 use hisparse_core::model::{Family, Layer, Model, Shape};
 use hisparse_core::platform::{IndexDtype, KvDtype};
 use hisparse_core::units::Tokens;
@@ -39,6 +41,7 @@ fn rows_have_the_bytes_of_the_table() {
         (MLA, KvDtype::Fp8E4m3, 1, "mla_fp8", 656),
         (MLA, KvDtype::Fp8E4m3, 8, "mla_fp8", 656),
         (MLA, KvDtype::Fp8Raw, 1, "mla_fp8_raw", 576),
+        (MLA, KvDtype::Float32, 1, "mla_f32", 2304),
         (V4, KvDtype::Fp8E4m3, 1, "dsv4", 584),
         (M3, KvDtype::Bfloat16, 1, "mha_bf16", 2048),
         (M3, KvDtype::Bfloat16, 4, "mha_bf16", 512),
@@ -52,11 +55,14 @@ fn rows_have_the_bytes_of_the_table() {
         (V4, IndexDtype::Fp8, "indexer_fp8", 132),
         (MLA, IndexDtype::Fp4, "indexer_fp4", 68),
         (M3, IndexDtype::Bfloat16, "indexer_bf16", 256),
+        (MLA, IndexDtype::Float32, "indexer_f32", 512),
     ] {
         let row = RowLayout::indexer(&model(shape, 128), dtype).unwrap();
         assert_eq!((row.name(), row.row_bytes()), (name, bytes), "{shape:?} {dtype:?}");
     }
     assert_eq!([MLA, V4, M3].map(|shape| default_index_dtype(&model(shape, 128)).name()), ["fp8", "fp8", "bfloat16"]);
+    let beside = [KvDtype::Float32, KvDtype::Bfloat16].map(|dtype| index_dtype_beside(&model(MLA, 128), dtype).name());
+    assert_eq!(beside, ["float32", "fp8"]);
 }
 
 #[test]
@@ -110,6 +116,9 @@ fn ranks_that_split_a_kv_head_unevenly_are_refused() {
 fn what_has_no_layout_is_refused() {
     let odd = model(Shape::Mla { kv_lora_rank: 500, qk_rope_head_dim: 64 }, 96);
     assert_eq!(RowLayout::main(&odd, KvDtype::Fp8E4m3, 1).unwrap_err().field, "kv_lora_rank");
+    for shape in [V4, M3] {
+        assert!(RowLayout::main(&model(shape, 128), KvDtype::Float32, 1).is_err(), "{shape:?}");
+    }
     assert_eq!(RowLayout::indexer(&odd, IndexDtype::Fp8).unwrap_err().field, "index_head_dim");
     assert_eq!(RowLayout::main(&odd, KvDtype::Bfloat16, 1).unwrap().row_bytes(), 1128);
     assert_eq!(RowLayout::main(&model(V4, 128), KvDtype::Bfloat16, 1).unwrap_err().field, "--kv-dtype");
@@ -133,6 +142,9 @@ proptest! {
             let narrow = main_row(mla(latent, rope), dtype, 1);
             prop_assert!(main_row(mla(latent + more, rope), dtype, 1).row_bytes() >= narrow.row_bytes());
             prop_assert!(main_row(mla(latent, rope + more), dtype, 1).row_bytes() >= narrow.row_bytes());
+            if dtype == KvDtype::Float32 {
+                continue; // of MLA rows alone
+            }
             let mha = |kv_heads| Shape::Mha { kv_heads, head_dim: latent, block_tokens: 64 };
             prop_assert!(main_row(mha(heads + more), dtype, 1).row_bytes() >= main_row(mha(heads), dtype, 1).row_bytes());
         }

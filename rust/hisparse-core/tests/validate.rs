@@ -45,7 +45,7 @@ fn the_answer_has_the_names_that_others_rely_on() {
         refused["problems"],
         json!([{
             "field": "--kv-dtype", "value": "int4", "rule": "must be a known KV type",
-            "remedy": "use one of auto, bfloat16, fp8_e4m3, fp8_raw"
+            "remedy": "use one of auto, bfloat16, fp8_e4m3, fp8_raw, float32"
         }])
     );
     assert_eq!((&refused["valid"], &refused["resolved"]["decode_backend"]), (&json!(false), &json!(null)));

@@ -5,27 +5,28 @@
     HostKv.embedded(model, …)   a node in this process           ┐
     HostKv.over(model, pool)    a service that an engine attached ┴──► HostKv ── request(…) ──► HostCache ──► generate
 
-Models in bfloat16 keep their rows in the service's own pool. Rows in fp32, for tests whose arithmetic shall be exact,
-are of a layout that no service owns: leases and pages are the service's, the memory is allocated here.
+Rows and index keys lie in the service's own pool, as its `kv_dtype` says: BF16 or FP8, and fp32 for tests whose
+arithmetic shall be exact.
 """
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import hisparse_svc
 from hisparse_svc.engine.decode_session import DecodeSession
+from hisparse_svc.engine.decode_shape import DecodeShape
 from hisparse_svc.engine.host_copy import HostCopy
 from hisparse_svc.engine.host_pool import HostPool
 from hisparse_svc.engine.layer_step import Overlap
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.integrations.transformers.cache import HostCache, read_rows
 from hisparse_svc.integrations.transformers.hooks import hook
-from hisparse_svc.integrations.transformers.shapes import check_model, config_json, shape_of
+from hisparse_svc.integrations.transformers.shapes import check_model, config_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from hisparse_svc.engine import Running
 
 __all__ = ["HostKv"]
-
-Rows = Literal["auto", "f32", "pool"]
 
 
 class HostKv:
@@ -83,24 +82,26 @@ class HostKv:
         self._pool: HostPool | None = None
 
     @staticmethod
-    def embedded(model: Any, *, rows: Rows = "auto", **settings: Any) -> HostKv:
+    def embedded(model: Any, **settings: Any) -> HostKv:
         """Start a node in this process for the model; it ends with `close`.
 
         Args:
             model: A model of transformers, on its device.
-            rows: As `over`.
-            settings: Those of `HostPool.embedded`, without the model.
+            settings: Those of `HostPool.embedded`, without the model. Where not given, `kv_dtype` is `float32` for
+                a model in float32, and the service's default for others.
 
         Raises:
             InvalidInput: Everything wrong with the model or the settings.
         """
         check_model(model)
+        if model.dtype is torch.float32:
+            settings = {"kv_dtype": "float32", **settings}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.json"
             path.write_text(config_json(model), encoding="utf-8")
             pool = HostPool.embedded(model=str(path), **settings)
         try:
-            kv = HostKv.over(model, pool, pool.node.plan if pool.node else None, rows=rows)
+            kv = HostKv.over(model, pool, pool.node.plan if pool.node else None)
         except BaseException:
             pool.close()
             raise
@@ -108,33 +109,26 @@ class HostKv:
         return kv
 
     @staticmethod
-    def over(
-        model: Any, pool: HostPool, plan: Any, *, rows: Rows = "auto", overlap: Overlap = Overlap.PREFETCH
-    ) -> HostKv:
+    def over(model: Any, pool: HostPool, plan: Any, *, overlap: Overlap = Overlap.PREFETCH) -> HostKv:
         """Decode over a service's pool.
 
         Args:
             model: A model of transformers, on its device.
             pool: The pool, attached as writer; it is registered where the model is on a GPU.
-            plan: The plan that the service runs with.
-            rows: `pool` keeps rows in the pool, as the plan stores them; `f32` in memory of this process, in fp32 and
-                under the same leases; `auto` is `f32` for a model in float32, `pool` for others.
+            plan: The plan that the service runs with; it says how rows and index keys are stored.
             overlap: What of the swap-in to hide.
 
         Raises:
             InvalidInput: The kernels cannot read what this model stores.
         """
         check_model(model)
-        exact = rows == "f32" or (rows == "auto" and model.dtype is torch.float32)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "config.json"
             path.write_text(config_json(model), encoding="utf-8")
-            shape = shape_of(plan, hisparse_svc.load_model(str(path)), exact=exact)
-        on_gpu = model.device.type == "cuda"
-        if on_gpu and not exact:
+            shape = DecodeShape.of_plan(plan, hisparse_svc.load_model(str(path)))
+        if model.device.type == "cuda":
             pool.register(device=model.device.index or 0)
-        host = HostCopy.allocate(shape, pinned=on_gpu) if exact else HostCopy.of_pool(pool)
-        session = DecodeSession(shape, host, model.device, leases=pool.client, overlap=overlap)
+        session = DecodeSession(shape, HostCopy.of_pool(pool), model.device, leases=pool.client, overlap=overlap)
         return HostKv(model, session, pool.client)
 
     def request(self, prompt_tokens: int, max_new_tokens: int) -> HostCache:

@@ -1,30 +1,22 @@
-"""What of a transformers configuration decides the shape of a session.
+"""A model of transformers as the service knows it, and whether the kernels can read what it stores.
 
 ::
 
-    model.config ── config_json ──► plan, ledger (the service)
-          └──────── shape_of ────► DecodeShape: a plan's seats, hot rows and pages; rows of the model's own type
+    model.config ── check_model ── config_json ──► plan: layout, seats, pages ──► DecodeShape of a session
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from hisparse_svc.engine.decode_shape import DecodeShape
-from hisparse_svc.engine.rows import MLA_F32
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels import INDEX_F32
 from hisparse_svc.kernels.decode.rows import KEY_WIDTH, LATENT_WIDTH
 from hisparse_svc.kernels.index.keys import INDEX_WIDTH
 
-if TYPE_CHECKING:
-    from hisparse_svc._core import Model, Plan
-
-__all__ = ["FAMILIES", "check_model", "config_json", "shape_of"]
+__all__ = ["FAMILIES", "check_model", "config_json"]
 
 FAMILIES = ("glm_moe_dsa", "deepseek_v32")
 """Model types whose attention this package knows."""
@@ -65,15 +57,3 @@ def check_model(model: Any) -> None:
         problems.append(Problem("dtype", str(model.dtype), rule, "load the model in bfloat16"))
     if problems:
         raise InvalidInput(problems)
-
-
-def shape_of(plan: Plan, model: Model, *, exact: bool = False) -> DecodeShape:
-    """Give the shape of a session over a plan.
-
-    Args:
-        plan: The service's plan.
-        model: Its model.
-        exact: Rows and index keys in fp32, which no service owns: the shape of what a test allocates beside its ledger.
-    """
-    shape = DecodeShape.of_plan(plan, model)
-    return replace(shape, row_format=MLA_F32, index_format=INDEX_F32) if exact else shape

@@ -62,7 +62,7 @@ mod tests {
             }
             seen += 1;
         }
-        assert_eq!(seen, 2 * 61 * 3 * 6 * 2 * 10 * 2);
+        assert_eq!(seen, 2 * 61 * 4 * 6 * 2 * 10 * 2);
     }
 
     #[test]
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn each_gpu_gets_the_kernel_that_is_built_for_it() {
-        use Backend::{FlashinferSparseMla, FlashmlaKv, FlashmlaSparse, Tilelang, Triton};
-        use KvDtype::{Bfloat16, Fp8E4m3, Fp8Raw};
+        use Backend::{FlashinferSparseMla, FlashmlaKv, FlashmlaSparse, Reference, Tilelang, Triton};
+        use KvDtype::{Bfloat16, Float32, Fp8E4m3, Fp8Raw};
         use Platform::{Cuda, Rocm};
         for (platform, sm, kv_dtype, family, expected) in [
             (Cuda, 90, Bfloat16, Family::DeepseekV32, Some(FlashmlaSparse)),
@@ -93,6 +93,7 @@ mod tests {
             (Cuda, 121, Fp8E4m3, Family::GlmMoeDsa, Some(FlashinferSparseMla)),
             (Cuda, 120, Fp8E4m3, Family::DeepseekV32, Some(Triton)),
             (Cuda, 90, Fp8Raw, Family::DeepseekV32, None),
+            (Cuda, 90, Float32, Family::GlmMoeDsa, Some(Reference)),
             (Rocm, 0, Bfloat16, Family::DeepseekV32, Some(Tilelang)),
             (Rocm, 0, Fp8Raw, Family::GlmMoeDsa, Some(Tilelang)),
             (Cuda, 90, Fp8E4m3, Family::MinimaxM3, None),

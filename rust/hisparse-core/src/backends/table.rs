@@ -3,6 +3,7 @@
 //! ```text
 //!  CUDA  bfloat16   flashmla_sparse  triton  reference
 //!        fp8_e4m3   flashmla_kv      (SM120, SM121 and GLM: flashinfer_sparse_mla)  triton  reference
+//!        float32    reference
 //!  ROCm             tilelang  aiter  triton  reference
 //! ```
 
@@ -68,7 +69,8 @@ const MLA: &[Family] = &[Family::DeepseekV32, Family::GlmMoeDsa, Family::Generic
 const BF16: &[KvDtype] = &[KvDtype::Bfloat16];
 const FP8: &[KvDtype] = &[KvDtype::Fp8E4m3];
 const BF16_OR_FP8: &[KvDtype] = &[KvDtype::Bfloat16, KvDtype::Fp8E4m3];
-const ANY_KV: &[KvDtype] = KvDtype::ALL;
+const SGLANG_KV: &[KvDtype] = &[KvDtype::Bfloat16, KvDtype::Fp8E4m3, KvDtype::Fp8Raw];
+const EXACT_TOO: &[KvDtype] = &[KvDtype::Bfloat16, KvDtype::Fp8E4m3, KvDtype::Float32];
 const BOTH: &[Phase] = Phase::ALL;
 
 /// FlashMLA's published builds carry cubins for `sm_90a`, and for `sm_100f`, which 100 and 103 run.
@@ -120,11 +122,11 @@ pub const TABLE: &[Row] = &[
         ..flashmla(Backend::FlashinferSparseMla, FP8, false)
     },
     cuda_own(Backend::Triton, Some((80, None))),
-    cuda_own(Backend::Reference, None),
-    rocm(Backend::Tilelang, ANY_KV, true),
-    rocm(Backend::Aiter, ANY_KV, true),
+    Row { kv_dtypes: EXACT_TOO, ..cuda_own(Backend::Reference, None) },
+    rocm(Backend::Tilelang, SGLANG_KV, true),
+    rocm(Backend::Aiter, SGLANG_KV, true),
     rocm(Backend::Triton, BF16_OR_FP8, true),
-    rocm(Backend::Reference, BF16_OR_FP8, false),
+    rocm(Backend::Reference, EXACT_TOO, false),
 ];
 
 impl Row {

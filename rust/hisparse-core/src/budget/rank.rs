@@ -11,7 +11,7 @@
 
 use crate::budget::request::{LayerSpan, PlanRequest};
 use crate::error::{Problem, Problems};
-use crate::layout::{RowLayout, StrideAlign, default_index_dtype, tokens_per_index_row};
+use crate::layout::{RowLayout, StrideAlign, index_dtype_beside, tokens_per_index_row};
 use crate::limits::PAGE_TOKENS;
 use crate::model::{Layer, Model, Shape};
 
@@ -82,7 +82,7 @@ impl<'a> Rank<'a> {
         let mut problems = Problems::new();
         let mut noted = |problem: Problem| problems.push(problem);
         let main = RowLayout::main(model, request.kv_dtype, request.tp).map_err(&mut noted).ok();
-        let indexer = RowLayout::indexer(model, default_index_dtype(model)).map_err(&mut noted).ok();
+        let indexer = RowLayout::indexer(model, index_dtype_beside(model, request.kv_dtype)).map_err(&mut noted).ok();
         let row_bytes = main.as_ref().map_or(0, RowLayout::row_bytes);
         let key_bytes = indexer.as_ref().map_or(0, RowLayout::row_bytes);
         let span = span(model, request, row_bytes, key_bytes).map_err(&mut noted).ok();

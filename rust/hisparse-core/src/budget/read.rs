@@ -18,7 +18,7 @@ use crate::limits::{
     MAX_PREFILL_CHUNK_TOKENS, MAX_RANKS, MAX_RATIO, MAX_SEQS, MAX_SM, MAX_SPECULATIVE_TOKENS, MIN_KV_BYTES, MIN_SM,
     PAGE_TOKENS,
 };
-use crate::platform::Engine;
+use crate::platform::{Engine, KvDtype};
 use crate::ratio::Ratio;
 
 /// Keys of the map, in the order of the command line's help.
@@ -108,7 +108,7 @@ impl Reader<'_> {
             engine,
             platform,
             sm: self.fields.whole("sm", MIN_SM, MAX_SM).or(gpu.map(|gpu| gpu.sm)).unwrap_or(default.sm),
-            kv_dtype: self.fields.choice("kv_dtype").unwrap_or(default.kv_dtype),
+            kv_dtype: self.kv_dtype(engine).unwrap_or(default.kv_dtype),
             hisparse,
             sizing: self.sizing(engine, hisparse),
             hot_rows: self.fields.whole("hot_rows", 1, most_hot_rows(engine)),
@@ -130,6 +130,15 @@ impl Reader<'_> {
             swa_full_tokens_ratio: self.window_ratio(),
             chunked_prefill_tokens: self.fields.whole("chunked_prefill_size", 1, MAX_PREFILL_CHUNK_TOKENS),
         }
+    }
+
+    fn kv_dtype(&mut self, engine: Engine) -> Option<KvDtype> {
+        let dtype = self.fields.choice("kv_dtype")?;
+        if dtype == KvDtype::Float32 && engine != Engine::Native {
+            self.fields.problem("kv_dtype", "is for --engine native", "use bfloat16 or fp8_e4m3");
+            return None;
+        }
+        Some(dtype)
     }
 
     fn gpu(&mut self) -> Option<&'static Gpu> {

@@ -9,6 +9,10 @@ pub(super) fn row(kv_heads: u64, head_dim: u64, dtype: KvDtype) -> Result<RowLay
     let (name, format, element_bits) = match dtype {
         KvDtype::Bfloat16 => ("mha_bf16", "bf16", 16),
         KvDtype::Fp8E4m3 | KvDtype::Fp8Raw => ("mha_fp8", "e4m3", 8),
+        KvDtype::Float32 => {
+            let rule = "is no format of multi-head attention's rows";
+            return Err(Problem::new("--kv-dtype", dtype.name(), rule, "use bfloat16 or fp8_e4m3"));
+        }
     };
     let elements = kv_heads.saturating_mul(head_dim);
     let parts = ["key", "value"].map(|what| Part { what, format, elements, element_bits });

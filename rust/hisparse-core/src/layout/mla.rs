@@ -19,6 +19,7 @@ pub(super) fn row(kv_lora_rank: u64, qk_rope_head_dim: u64, dtype: KvDtype) -> R
             ("mla_fp8", vec![latent("e4m3", 8), scale, rotary("bf16", 16)])
         }
         KvDtype::Fp8Raw => ("mla_fp8_raw", vec![latent("e4m3", 8), rotary("e4m3", 8)]),
+        KvDtype::Float32 => ("mla_f32", vec![latent("f32", 32), rotary("f32", 32)]),
     };
     RowLayout::new(name, parts, Arrangement::RowMajor)
 }

@@ -4,11 +4,13 @@
 //!  mla_bf16     [ latent bf16 ×512 | rotary bf16 ×64 ]                                  1152
 //!  mla_fp8      [ latent e4m3 ×512 | scale f32 ×4 | rotary bf16 ×64 ]                    656
 //!  mla_fp8_raw  [ latent e4m3 ×512 | rotary e4m3 ×64 ]                                   576
+//!  mla_f32      [ latent f32 ×512 | rotary f32 ×64 ]                                    2304
 //!  dsv4         [ latent e4m3 ×448 | rotary bf16 ×64 ] … then [ scale ue8m0 ×7 + pad ]   584
 //!  mha_bf16     [ key bf16 ×128 | value bf16 ×128 ] per KV head of the rank              512 a head
 //!  indexer_fp8  [ key e4m3 ×128 ] … then [ scale f32 ×1 ]                                132
 //!  indexer_fp4  [ key e2m1 ×128 ] … then [ scale ×4 B ]                                   68
 //!  indexer_bf16 [ key bf16 ×128 ]                                                        256
+//!  indexer_f32  [ key f32 ×128 ]                                                         512
 //! ```
 //! The numbers are those of today's models; every width comes from the config. "… then" means that a page holds all
 //! first parts before all scales.
@@ -26,7 +28,7 @@ mod mla;
 pub mod pool;
 mod ranks;
 
-pub use indexer::default_dtype as default_index_dtype;
+pub use indexer::{default_dtype as default_index_dtype, dtype_beside as index_dtype_beside};
 pub use ranks::{RankHeads, heads_per_rank};
 
 /// One run of equal elements in a row.
