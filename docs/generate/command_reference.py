@@ -31,6 +31,7 @@ HEAD = """\
 | 3 | the service cannot be reached |
 | 4 | the service refused the request |
 | 5 | `conformance`: the service breaks a rule of the interface |
+| 6 | `drain --wait`: the time is over, and something is still held |
 | 130 | interrupted |
 | 141 | nobody reads the output any more, as in `… \\| head -1`; nothing is printed about it |
 | 143 | told to stop (SIGTERM), and had something to give back first |

@@ -292,8 +292,8 @@ class ServeConfig:
     access: str | None = _setting(
         _entries,
         "WHO=ROLE…",
-        "Who may do what, and nobody else anything: uid:1001=router,gid:2000=engine,cert:NAME=admin, …@TENANT. Entries "
-        "have commas between them; may be repeated, which adds to the list.",
+        "Who may do what, and nobody else anything: uid:1001=router, gid:2000=engine, cert:NAME=admin, …@TENANT. "
+        "Entries have commas between them; may be repeated, which adds to the list.",
     )
     admits_per_second: int | None = _setting(_whole, "N", "Most Admits per second; more are shed.  [no limit]")
     max_connections: int | None = _setting(_whole, "N", "Most connections of gRPC.  [2048]")
@@ -310,7 +310,10 @@ class ServeConfig:
         _truth, "", "Keep callers' traces as exemplars of hisparse_admit_seconds, for OpenMetrics.", default=False
     )
     http: str | None = _setting(
-        _address, "HOST:PORT", "Where /healthz, /readyz and /metrics are; off for nowhere.", "127.0.0.1:7412"
+        _address,
+        "HOST:PORT",
+        "Where /healthz, /readyz, /metrics and, for this machine, the page are; off for nowhere.",
+        "127.0.0.1:7412",
     )
 
 

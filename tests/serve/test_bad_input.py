@@ -122,10 +122,13 @@ def test_what_owns_no_bytes_locks_none(tmp_path: Path) -> None:
 def test_draining_refuses_the_new_and_keeps_the_old(node: Served) -> None:
     held = node.client().admit(100)
     assert node.cli("drain", "--json").document["leases"] == 1
+    for more in ([], ["--json"]):
+        assert node.cli("drain", "--wait", "0.2", *more).code == 6, "a script that upgrades next must not go on"
     told = node.cli("admit", "--prompt-tokens", "100")
     assert told.code == 4
     assert "draining" in told.err
     assert not held.release().already_released
+    assert node.cli("drain", "--wait", "0.2").code == 0
     assert node.cli("drain", "--resume").code == 0
     assert node.cli("admit", "--prompt-tokens", "100").code == 0
 

@@ -3,7 +3,7 @@
 ::
 
     0  done      2  invalid input or configuration      3  the service cannot be reached      4  the request is refused
-    5  `conformance`: the service breaks a rule
+    5  `conformance`: the service breaks a rule          6  `drain --wait`: something is still held
     1  a defect of this program      130  interrupted      141  nobody reads the output any more      143  told to stop
 """
 

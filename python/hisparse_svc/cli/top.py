@@ -98,5 +98,5 @@ def follow(client: Client, lengths: list[Any], every_s: float) -> None:
                 try:
                     seen, told = look(client, lengths), ""
                 except HiSparseError as failure:
-                    told = f"not connected: {failure}"
+                    told = str(failure)
                 next_look = time.monotonic() + every_s

@@ -80,9 +80,9 @@ def picture(seen: dict[str, Any], size: Size, *, by: str = "age", told: str = ""
 def head(seen: dict[str, Any], told: str) -> list[Text]:
     """Draw who it is and whether it grants."""
     capacity = seen["capacity"]
-    standing = Text(
-        f" {seen['not_ready'] or 'granting'} ", style="black on yellow" if seen["not_ready"] else "black on green"
-    )
+    # What it said last is no news once it does not answer.
+    word, colour = ("not connected", "red") if told else (seen["not_ready"] or "granting", "yellow")
+    standing = Text(f" {word} ", style=f"black on {'green' if word == 'granting' else colour}")
     first = Text.assemble(("hisparse-svc ", "bold"), output.plain(seen["model"]), "  ", standing)
     facts = (
         f"epoch {capacity['epoch']}  sequence {capacity['sequence']:,}  up {span(seen['uptime'])}  "
