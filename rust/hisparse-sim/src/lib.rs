@@ -18,6 +18,7 @@ mod call;
 mod clock;
 mod dice;
 pub mod faults;
+pub mod fleet;
 mod history;
 pub mod linear;
 mod node;
