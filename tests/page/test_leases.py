@@ -49,6 +49,13 @@ def test_a_thousand_leases_keep_few_rows_in_the_document(
     found = browser.js(f"(async () => {{ {FRAMES} return frames(); }})()")
     record_property("frames", found)
     assert found["most_rows"] <= MOST_ROWS, found
+    # What a wide page shows is what `leases` and `release` take.
+    ids = browser.js("[...document.querySelectorAll('#leases tr[data-id]')].map((row) => row.cells[0].textContent)")
+    assert set(ids) <= {lease.id for lease in served.client().list_leases()}, ids
+    cut = (
+        "[...document.querySelectorAll('#leases tr[data-id] td')].filter((cell) => cell.scrollWidth > cell.clientWidth)"
+    )
+    assert browser.js(f"{cut}.length") == 0
     browser.js("document.getElementById('leases').scrollTop = 1e9")
     browser.until(f"document.getElementById('lease-{LEASES - 1}') !== null")
     # The longest first, then the shortest.

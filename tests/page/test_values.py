@@ -126,6 +126,9 @@ def test_a_service_that_goes_is_told_and_one_that_comes_back_is_shown(
     browser.open(address)
     first.end()
     browser.until("document.getElementById('standing').dataset.tone === 'bad'")
+    assert "shown as of" in browser.js("document.getElementById('standing').textContent")
+    assert browser.js("document.documentElement.hasAttribute('data-stale')"), "old figures look like live ones"
     serve("--host-pool", "8GiB", "--http", address.removeprefix("http://").rstrip("/"), name="next")
     browser.until("document.getElementById('standing').textContent === 'granting'", 30)
+    assert not browser.js("document.documentElement.hasAttribute('data-stale')")
     browser.complaints.clear()  # a refused connection is an error of the console's, and was meant here

@@ -25,7 +25,7 @@ export function time(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-export const percent = (part, whole) => (whole > 0 ? `${Math.round((100 * part) / whole)} %` : "–");
+export const percent = (part, whole) => (whole > 0 ? `${Math.round((100 * part) / whole)}\u00a0%` : "–");
 
 /** What people call a pool, and what it is counted in. */
 export const POOLS = {

@@ -8,8 +8,9 @@ import { count, time } from "./format.js";
 
 const ROW_PX = 26;
 const MARGIN_ROWS = 8;
+const WHOLE_IDS_PX = 540;
 const COLUMNS = [
-  ["id", "lease", (lease) => lease.id.slice(10).replace(/^0+(?=.)/, "")],
+  ["id", "lease", (lease, late, whole) => (whole ? lease.id : lease.id.slice(10).replace(/^0+(?=.)/, ""))],
   ["state", "state", (lease) => NAMES[lease.state] ?? lease.state],
   ["age", "age", (lease, late) => `${lease.older ? "> " : ""}${time(lease.age + late)}`],
   ["tokens", "tokens", (lease) => count(lease.tokens)],
@@ -107,6 +108,10 @@ export class Leases {
     const first = Math.max(0, Math.min(all - seen, Math.floor(this.sheet.scrollTop / ROW_PX) - MARGIN_ROWS));
     const shown = this.leases.slice(first, first + seen);
     const late = (performance.now() - (this.came ?? performance.now())) / 1000;
+    // A whole id is what other commands take. Where there is no room, its number within one start has to do:
+    // leases of earlier starts may have the same, and are told by the `>` before their age.
+    this.whole = this.sheet.clientWidth >= WHOLE_IDS_PX;
+    this.sheet.classList.toggle("whole", this.whole);
     this.table.setAttribute("aria-rowcount", String(all + 1));
     this.space(0, first * ROW_PX);
     while (this.body.rows.length > shown.length + 2) this.body.deleteRow(this.body.rows.length - 2);
@@ -142,7 +147,7 @@ export class Leases {
     const swatch = row.children[1].firstElementChild;
     const state = SWATCHES[lease.state] ?? "free";
     if (swatch.dataset.state !== state) swatch.dataset.state = state;
-    COLUMNS.forEach(([, , shown], column) => put(row.children[column].lastElementChild, shown(lease, late)));
+    COLUMNS.forEach(([, , shown], column) => put(row.children[column].lastElementChild, shown(lease, late, this.whole)));
   }
 
   key(event) {

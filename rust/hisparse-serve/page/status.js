@@ -4,6 +4,7 @@ import { count, time } from "./format.js";
 
 let standing = { text: "connecting", tone: "warn" };
 let connection = "connecting";
+let seen = null; // when the node last told something
 
 const BROKEN = {
   reconnecting: "not connected: trying again",
@@ -12,7 +13,9 @@ const BROKEN = {
 
 function draw() {
   const broken = BROKEN[connection];
-  put(at("standing"), broken ?? standing.text);
+  const old = broken && seen ? `; shown as of ${seen.toLocaleTimeString("en-GB")}` : "";
+  put(at("standing"), broken ? broken + old : standing.text);
+  document.documentElement.toggleAttribute("data-stale", Boolean(broken));
   at("standing").dataset.tone = broken ? "bad" : standing.tone;
 }
 
@@ -25,6 +28,7 @@ export function showConnection(now) {
 
 export function showNode(node) {
   const { capacity } = node;
+  seen = new Date();
   standing = node.not_ready
     ? { text: node.not_ready, tone: capacity.draining ? "warn" : "bad" }
     : { text: "granting", tone: "good" };

@@ -110,7 +110,8 @@ impl Past {
         let anew = |why: &str| Self {
             pool: PoolFrom::Nothing,
             warning: (leases > 0).then(|| {
-                format!("{why}: the {leases} leases of epoch {epoch} have ended, and the service begins anew")
+                let lost = if leases == 1 { "one lease".into() } else { format!("{leases} leases") };
+                format!("{why}: {lost} of epoch {epoch} ended with it, and the service begins anew")
             }),
             found: None,
             last_epoch,

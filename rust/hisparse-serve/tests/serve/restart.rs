@@ -133,7 +133,7 @@ async fn when_both_die_without_files_the_pool_is_new_and_the_loss_is_said_once()
     drop(running);
     let served = start(config(home.path(), 20), home);
     let said = served.running.warnings().join("\n");
-    assert!(said.contains("the 1 leases of epoch") && said.contains("begins anew"), "{said}");
+    assert!(said.contains("one lease of epoch") && said.contains("begins anew"), "{said}");
     assert_eq!(free(&served.capacity().await, "host_pages"), 20);
     let asked = GetLeaseRequest { lease_id: before.id.clone(), ..GetLeaseRequest::default() };
     assert_eq!(served.admission().await.get_lease(asked).await.unwrap_err().code(), Code::NotFound);
