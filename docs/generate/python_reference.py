@@ -26,6 +26,7 @@ PACKAGES = {
     "hisparse_svc.fleet": "Many nodes as one.",
     "hisparse_svc.engine": "The engine's side: host pool, hot rows, swap-in, decode sessions. Most of it needs torch.",
     "hisparse_svc.integrations.transformers": "Models of Hugging Face transformers, decoded through a session.",
+    "hisparse_svc.integrations.ray": "Ray Serve: a router that asks the fleet, and replicas with nodes.",
     "hisparse_svc.topk": "Streams of top-k picks.",
     "hisparse_svc.conformance": "Whether a service keeps the promises of `hisparse.v1`.",
     "hisparse_svc.testing": "Whether a hot cache of your own does what ours does.",

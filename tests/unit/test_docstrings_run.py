@@ -16,8 +16,8 @@ MODULES = sorted(
     if not module.name.endswith("__main__") and not {"_core", "_proto"} & set(module.name.split("."))
 )
 
-EXTRAS = {"torch", "cuda", "transformers"}
-"""What `make setup-engine` brings; parts of the package are for those who have it."""
+EXTRAS = {"torch", "cuda", "transformers", "ray"}
+"""What `make setup-engine` and the extra `ray` bring; parts of the package are for those who have it."""
 
 
 @pytest.mark.parametrize("name", ["hisparse_svc", *(name for name in MODULES if name not in NEED_A_SERVICE)])
@@ -27,5 +27,5 @@ def test_examples_of_a_module_hold(name: str) -> None:
     except ModuleNotFoundError as absent:
         if absent.name is None or absent.name.split(".")[0] not in EXTRAS:
             raise
-        pytest.skip(f"{absent.name} is not installed: make setup-engine")
+        pytest.skip(f"{absent.name} is not installed: make setup-engine, or pip install ray[serve]")
     assert doctest.testmod(module).failed == 0

@@ -1,0 +1,143 @@
+"""A replica of Ray Serve that has a node, and holds a lease for as long as a request streams.
+
+::
+
+    async def __call__(self, request):                       the stream ends, fails, is closed or cancelled
+        async with self.lease(4096, 256) as held:  ─ Admit, Commit ─ Renew … ─ Release, in a task that is not cancelled
+            ...                                              the replica dies: its node dies with it; in a sidecar
+            yield token                                      the ttl ends the lease, and quarantine follows
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from hisparse_svc import aio
+from hisparse_svc.errors import HiSparseError
+from hisparse_svc.integrations.ray.replicas import TARGET
+from hisparse_svc.node import Node
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+LEASE_TTL_S = 10.0
+"""Life of a lease between two renewals.
+
+One of a dead replica is in use so long in a sidecar's ledger. Then its pages are quarantined for `quarantine_bound_ms`
+of `GetServerInfo`, as of every committed lease that nobody released: somebody may still be writing to them."""
+
+
+class NodeReplica:
+    """What a deployment's class inherits, to be served through `CapacityRouter`.
+
+    Call `start_node` or `use_node` in `__init__`.
+    """
+
+    _node: Node | None = None
+    _target: str
+    _client: aio.Client | None = None
+
+    def start_node(self, **settings: Any) -> Node:
+        """Start a node in this replica; it ends with the replica, however that ends.
+
+        Args:
+            settings: Those of `Node.embedded`.
+
+        Raises:
+            InvalidInput: Everything wrong with them.
+        """
+        self._node = Node.embedded(**settings)
+        self.use_node(self._node.target)
+        return self._node
+
+    def use_node(self, target: str) -> None:
+        """Use a node that runs beside this replica, and outlives it.
+
+        Args:
+            target: Where it is: `unix:PATH`, or `HOST:PORT` where routers on other machines are to see it.
+        """
+        self._target = target
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Tell routers where the node is; Ray asks once, when the replica is ready."""
+        return {TARGET: self._target}
+
+    def lease(
+        self,
+        prompt_tokens: int = 0,
+        max_new_tokens: int = 0,
+        *,
+        wait_s: float = 0.0,
+        lease_ttl_s: float | None = LEASE_TTL_S,
+        **request: Any,
+    ) -> StreamLease:
+        """Hold a lease for the length of an `async with` block.
+
+        Args:
+            prompt_tokens: Tokens of the prompt.
+            max_new_tokens: Most tokens it may produce.
+            wait_s: How long to wait in this node's line.
+            lease_ttl_s: Life between two renewals, which the block makes by itself. `None` leaves the lease to the
+                session of an engine that is attached here, and renews nothing.
+            request: What else `Client.admit` takes: `request_id`, `tenant`, `priority`, …
+
+        Raises:
+            Refused: On entry, why the node does not take it.
+        """
+        if self._client is None:  # made here: it belongs to the event loop that user code runs in
+            self._client = aio.Client(self._target)
+        pending = self._client.admit(prompt_tokens, max_new_tokens, wait_s=wait_s, **request)
+        return StreamLease(pending, lease_ttl_s)
+
+    def __del__(self) -> None:
+        """Stop the node when Ray retires the replica."""
+        if self._node is not None:
+            self._node.stop()
+            self._node = None
+
+
+class StreamLease:
+    """A lease that is committed, renewed and released by the block it is held in."""
+
+    def __init__(self, pending: aio.PendingLease[aio.HeldLease], lease_ttl_s: float | None) -> None:
+        self._pending, self._ttl_s = pending, lease_ttl_s
+        self._held: aio.HeldLease | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> aio.HeldLease:
+        """Admit and commit."""
+        self._held = held = await self._pending
+        try:
+            await held.commit(self._ttl_s)
+        except BaseException:
+            await self._end()
+            raise
+        if self._ttl_s is not None:
+            self._renewing = asyncio.create_task(self._renew(held, self._ttl_s))
+        return held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release; a second cancellation does not take the release with it."""
+        await self._end(error)
+
+    async def _end(self, error: BaseException | None = None) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._ending = asyncio.create_task(self._release(error))
+        await asyncio.shield(self._ending)
+
+    async def _release(self, error: BaseException | None) -> None:
+        assert self._held is not None  # noqa: S101 - a block that was not entered is not left
+        await self._held.__aexit__(type(error) if error else None, error, None)
+
+    @staticmethod
+    async def _renew(held: aio.HeldLease, ttl_s: float) -> None:
+        while True:
+            await asyncio.sleep(ttl_s / 3)
+            with contextlib.suppress(HiSparseError):  # the next try, or the ttl
+                await held.renew(ttl_s)

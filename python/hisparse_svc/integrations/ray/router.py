@@ -1,0 +1,134 @@
+"""Ray Serve's request router that asks the fleet where a request fits.
+
+::
+
+    choose_replicas: Journey.step ─► Ask(node)   its replica first, then the others that fit, in the fleet's order
+                                  ─► Rest(s)     nobody has room: wait here, until `wait_s` is over
+                                  ─► raises      nobody takes it: the likeliest one is asked, and says why
+
+The replica's `Admit` decides. Rules and views are the fleet's (`hisparse_svc.fleet`): this class only asks them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ray.serve.request_router import RequestRouter
+
+from hisparse_svc.errors import HiSparseError
+from hisparse_svc.fleet import Fleet
+from hisparse_svc.fleet.journey import Ask, Journey, Rest
+from hisparse_svc.integrations.ray.replicas import Replicas, name_of
+from hisparse_svc.integrations.ray.sizes import request_of
+
+if TYPE_CHECKING:
+    from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
+
+    from hisparse_svc.rpc.values import Request
+
+HOLD_BACK_S = 0.25
+"""How long what a request asks for counts against the replica it was sent to before that node's own word says so."""
+
+MOST_WAITING = 1_024
+"""Requests that look for room at once; further ones wait in Ray's own line."""
+
+
+class CapacityRouter(RequestRouter):
+    """Sends each request to the replica whose node has room for it.
+
+    Name it in `RequestRouterConfig(request_router_class=…)`, for a deployment whose class is a `NodeReplica`. It works
+    with threads: an asyncio fleet would bring gRPC's poller into each of Ray's event loops.
+    """
+
+    def initialize_state(self, *, wait_s: float = 0.0, **settings: Any) -> None:
+        """Take `request_router_kwargs`.
+
+        Args:
+            wait_s: How long a request waits here for room on any replica, from its arrival on.
+            settings: Those of `hisparse_svc.fleet.Fleet`: `policy`, `choices`, `stale_after_s`, …
+
+        Raises:
+            InvalidInput: Everything wrong with them.
+        """
+        self._wait_s = wait_s
+        self._members = Replicas()
+        self._members.update(())
+        self._fleet = fleet = Fleet(self._members, **settings)
+        self._held_back: dict[str, tuple[asyncio.TimerHandle, Journey]] = {}
+        closing = weakref.finalize(self, lambda: threading.Thread(target=fleet.close, daemon=True).start())
+        closing.atexit = False  # its threads end with the process
+
+    def request_of(self, pending: PendingRequest) -> Request:
+        """Give what a request asks for. Override it where the arguments say so in another way."""
+        return request_of(pending.args, pending.kwargs)
+
+    @property
+    def max_num_routing_tasks(self) -> int:
+        """Most requests that look for a replica at once: one that waits for room does no work."""
+        return MOST_WAITING
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Take in who is there now."""
+        super().update_replicas(replicas)
+        self._members.update(replicas)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """One is gone."""
+        super().on_replica_actor_died(replica_id)
+        self._members.update(self._replicas.values())
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """Give replicas, each a choice of its own, the one to be asked first in front.
+
+        It does not raise: an error here would leave the request without an answer for ever. What is wrong with the
+        request the replica's node says.
+        """
+        if pending_request is None:
+            return [list(candidate_replicas)]
+        key = pending_request.metadata.internal_request_id
+        self._let_go(key)
+        request = self.request_of(pending_request)
+        waited_s = max(time.time() - pending_request.created_at, 0.0)  # Ray's own clock for it
+        first: str | None = None
+        try:
+            journey = self._fleet.journey(request, wait_s=max(self._wait_s - waited_s, 0.0))
+            while first is None:
+                match journey.step():
+                    case Rest(seconds):
+                        await asyncio.sleep(seconds)
+                    case Ask(known):
+                        first = known.member.name
+                        self._hold_back(key, journey)
+        except HiSparseError:
+            pass
+        return self._ordered(request, first)
+
+    def _ordered(self, request: Request, first: str | None) -> list[list[RunningReplica]]:
+        """Give the chosen one, then the rest as the fleet ranks them; where no one fits, all of them."""
+        by_name = {name_of(replica): replica for replica in self._replicas.values()}
+        tokens = request.prompt_tokens + request.generated_tokens + request.max_new_tokens
+        try:
+            ranked = self._fleet.rank(tokens, pages=request.pages)
+        except (HiSparseError, ValueError, OverflowError):  # a length that is none
+            ranked = []
+        names = [place.name for place in ranked if first is None or place.standing == "fits"]
+        if first is not None:
+            names = [first, *(name for name in names if name != first)]
+        chosen = [[by_name[name]] for name in names if name in by_name]
+        return chosen or [list(by_name.values())]
+
+    def _hold_back(self, key: str, journey: Journey) -> None:
+        timer = asyncio.get_running_loop().call_later(HOLD_BACK_S, self._let_go, key)
+        self._held_back[key] = (timer, journey)
+
+    def _let_go(self, key: str) -> None:
+        timer, journey = self._held_back.pop(key, (None, None))
+        if timer is not None and journey is not None:
+            timer.cancel()
+            journey.abandoned()

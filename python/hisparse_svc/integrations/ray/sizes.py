@@ -1,0 +1,33 @@
+"""What a request asks for, read from its arguments before it is sent.
+
+::
+
+    handle.remote({"prompt_tokens": 4096, "max_new_tokens": 256})          a mapping
+    handle.remote(prompt_tokens=4096, max_new_tokens=256)                  keywords
+    handle.remote(values.Request(prompt_tokens=4096, max_new_tokens=256))  as `Admit` takes it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hisparse_svc.rpc.values import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FIELDS = ("prompt_tokens", "max_new_tokens", "generated_tokens", "pages")
+"""What decides where a request fits."""
+
+
+def request_of(arguments: Iterable[Any], keywords: Mapping[str, Any]) -> Request:
+    """Read what a call asks for; an empty request, which fits everywhere, where none of its arguments says."""
+    for given in (*arguments, *keywords.values(), keywords):
+        if isinstance(given, Request):
+            return given
+        if isinstance(given, Mapping):
+            found = {field: given[field] for field in FIELDS if isinstance(given.get(field), int)}
+            if found:
+                return Request(**found)
+    return Request()
