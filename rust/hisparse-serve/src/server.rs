@@ -174,7 +174,14 @@ impl Server {
         let unknown = journal.is_some() && epoch_file.as_deref().is_some_and(Path::exists) && past.last_epoch == 0;
         let start = if unknown && hosting.is_none() { Start::Unknown } else { Start::New };
         let (epoch, warning) = epoch::next(epoch_file.as_deref(), past.last_epoch, clock.wall_at_origin())?;
-        let warnings = warning.into_iter().chain(past.warning.take()).collect();
+        let unsure = (start == Start::Unknown).then(|| {
+            let wait_s = config.node.learning.as_secs();
+            format!(
+                "the journal of an earlier start is gone, and who holds what is unknown: nothing is granted for {wait_s} s, \
+                 when every lease of before has ended"
+            )
+        });
+        let warnings = warning.into_iter().chain(unsure).chain(past.warning.take()).collect();
         let beginning = past.begin(journal, settings, epoch, start, clock.now())?;
         if let Some(prepared) = &mut prepared {
             prepared.remember(&beginning.remembered);

@@ -36,6 +36,8 @@ async fn a_node_that_lost_its_journal_grants_nothing_until_what_it_granted_has_e
     let begun = Instant::now();
     let served = started(home);
     assert!(!served.running.ready());
+    let said = served.running.warnings().join("\n");
+    assert!(said.contains("journal of an earlier start is gone") && said.contains("for 2 s"), "{said}");
     let mut client = served.admission().await;
     for request in [ask("new", 64, 0), AdmitRequest { validate_only: true, ..ask("new", 64, 0) }] {
         let (code, reason, details) = refusal(&client.admit(request).await.unwrap_err());
