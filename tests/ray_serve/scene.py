@@ -44,6 +44,13 @@ class Embedded(NodeReplica):
             yield {}
 
 
+class Odd(CapacityRouter):
+    """A router whose author made a mistake."""
+
+    def request_of(self, pending: Any) -> Any:
+        raise KeyError(pending.args)
+
+
 def until(looked: Any, wanted: Any, longest_s: float = 20.0) -> Any:
     """Look until it is as wanted; give the last look."""
     over = time.monotonic() + longest_s
@@ -64,9 +71,9 @@ def states(target: str) -> list[str]:
         return [str(lease.state) for lease in client.list_leases()]
 
 
-def deployed(name: str, replicas: int, *given: Any) -> Any:
+def deployed(name: str, replicas: int, *given: Any, router: type = CapacityRouter) -> Any:
     """Serve."""
-    config = RequestRouterConfig(request_router_class=CapacityRouter, request_router_kwargs={"wait_s": WAIT_S})
+    config = RequestRouterConfig(request_router_class=router, request_router_kwargs={"wait_s": WAIT_S})
     options = {"num_replicas": replicas, "max_ongoing_requests": 100, "ray_actor_options": {"num_cpus": 0.1}}
     deployment = serve.deployment(name=name, request_router_config=config, **options)(Embedded)
     handle = serve.run(deployment.bind(*given), name=name, route_prefix=None)
@@ -127,7 +134,9 @@ def embedded(seen: dict[str, Any]) -> None:
 
 def sidecar(seen: dict[str, Any], target: str) -> None:
     """One replica beside a node; the node stays when the replica is killed."""
-    handle = deployed("sidecar", 1, target)
+    handle = deployed("sidecar", 1, target, router=Odd)
+    seen["answered_past_a_mistake"] = bool(next(iter(handle.remote(BIG | {"prompt_tokens": 100, "hold_s": 0.0}))))
+    until(lambda: leases(target), [])
     stream = iter(handle.remote(BIG))
     told = next(stream)
     time.sleep(1.5 * TTL_S)

@@ -68,6 +68,11 @@ def test_a_replica_killed_in_mid_stream_leaves_no_lease_and_its_successor_is_use
 
 
 @needs_ray
+def test_a_router_that_cannot_read_a_request_still_sends_it(seen: dict[str, Any]) -> None:
+    assert seen["answered_past_a_mistake"]
+
+
+@needs_ray
 def test_a_sidecar_keeps_a_stream_s_lease_and_ends_that_of_a_killed_replica_by_its_ttl(seen: dict[str, Any]) -> None:
     assert seen["sidecar_renewed"]
     assert seen["sidecar_killed_stream"] != "went on"

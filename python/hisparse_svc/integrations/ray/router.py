@@ -12,6 +12,7 @@ The replica's `Admit` decides. Rules and views are the fleet's (`hisparse_svc.fl
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 import weakref
@@ -24,11 +25,14 @@ from hisparse_svc.fleet import Fleet
 from hisparse_svc.fleet.journey import Ask, Journey, Rest
 from hisparse_svc.integrations.ray.replicas import Replicas, name_of
 from hisparse_svc.integrations.ray.sizes import request_of
+from hisparse_svc.rpc.values import Request
 
 if TYPE_CHECKING:
     from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
-    from hisparse_svc.rpc.values import Request
+
+LOG = logging.getLogger("ray.serve")
+"""Where Ray's own routers write."""
 
 HOLD_BACK_S = 0.25
 """How long what a request asks for counts against the replica it was sent to before that node's own word says so."""
@@ -93,7 +97,7 @@ class CapacityRouter(RequestRouter):
             return [list(candidate_replicas)]
         key = pending_request.metadata.internal_request_id
         self._let_go(key)
-        request = self.request_of(pending_request)
+        request = self._request_of(pending_request)
         waited_s = max(time.time() - pending_request.created_at, 0.0)  # Ray's own clock for it
         first: str | None = None
         try:
@@ -108,6 +112,13 @@ class CapacityRouter(RequestRouter):
         except HiSparseError:
             pass
         return self._ordered(request, first)
+
+    def _request_of(self, pending: PendingRequest) -> Request:
+        try:
+            return self.request_of(pending)
+        except Exception:  # code of the deployment's author
+            LOG.exception("what a request asks for could not be read; it is sent as one that fits everywhere")
+            return Request()
 
     def _ordered(self, request: Request, first: str | None) -> list[list[RunningReplica]]:
         """Give the chosen one, then the rest as the fleet ranks them; where no one fits, all of them."""
