@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  cargo run --release -p hisparse-sim --example fleet -- [--trace FILE] [--nodes 10,100,1000] [--staleness-ms 0,500,2000,5000]
-//!      [--rules random:1,most_left:4] [--routers 100] [--seed 1] [--warm-s 20] [--measured-s 30] [--faults no]
+//!      [--rules random:1,most_left:4] [--routers 100] [--seed 1] [--load-milli 900] [--warm-s 20] [--measured-s 30] [--faults no]
 //!      [--date TEXT] [--out FILE]
 //! ```
 //! With `--out` the file is written after every run, and runs that it holds already are kept: a long table can be made in
@@ -26,6 +26,7 @@ struct Args {
     rules: Vec<Rule>,
     routers: usize,
     seed: u64,
+    load_milli: u64,
     warm_s: u64,
     measured_s: u64,
     faults: bool,
@@ -51,6 +52,7 @@ fn read_args() -> Result<Args, String> {
         rules: Rule::COMPARED.to_vec(),
         routers: 100,
         seed: 1,
+        load_milli: 900,
         warm_s: 20,
         measured_s: 30,
         faults: true,
@@ -67,6 +69,7 @@ fn read_args() -> Result<Args, String> {
             "--rules" => args.rules = value.split(',').map(rule).collect::<Result<_, _>>()?,
             "--routers" => args.routers = number(&flag, &value)?,
             "--seed" => args.seed = number(&flag, &value)?,
+            "--load-milli" => args.load_milli = number(&flag, &value)?,
             "--warm-s" => args.warm_s = number(&flag, &value)?,
             "--measured-s" => args.measured_s = number(&flag, &value)?,
             "--faults" => args.faults = value != "no",
@@ -117,6 +120,7 @@ fn table(args: &Args) -> Result<(), String> {
 fn row(args: &Args, nodes: usize, staleness_ms: u64, rule: Rule, trace: &[TraceRequest]) -> Result<Value, String> {
     let base = Setup::new(args.seed, nodes, args.routers, Duration::from_millis(staleness_ms), rule);
     let setup = Setup {
+        load_milli: args.load_milli,
         warm: Duration::from_secs(args.warm_s),
         measured: Duration::from_secs(args.measured_s),
         deaths_milli: if args.faults { base.deaths_milli } else { 0 },
@@ -131,6 +135,7 @@ fn row(args: &Args, nodes: usize, staleness_ms: u64, rule: Rule, trace: &[TraceR
         "choices": rule.choices,
         "routers": setup.routers,
         "seed": setup.seed,
+        "load_milli": setup.load_milli,
         "faults": args.faults,
         "warm_s": args.warm_s,
         "measured_s": args.measured_s,
@@ -142,7 +147,8 @@ fn row(args: &Args, nodes: usize, staleness_ms: u64, rule: Rule, trace: &[TraceR
 
 /// Whether two rows are of one run.
 fn same(one: &Value, other: &Value) -> bool {
-    ["nodes", "staleness_ms", "policy", "choices", "routers", "seed", "faults"].iter().all(|key| one[key] == other[key])
+    let keys = ["nodes", "staleness_ms", "policy", "choices", "routers", "seed", "load_milli", "faults"];
+    keys.iter().all(|key| one[key] == other[key])
 }
 
 /// Rows that the file holds already.
@@ -161,7 +167,6 @@ fn write(args: &Args, shapes: usize, rows: &[Value]) -> Result<(), String> {
         "command": "cargo run --release -p hisparse-sim --example fleet -- --out benches/results/fleet_simulation.json",
         "trace_requests": shapes,
         "node": { "seats": setup.seats, "host_pages": setup.host_pages },
-        "load_milli": setup.load_milli,
         "deaths_milli": setup.deaths_milli,
         "slow_milli": setup.slow_milli,
         "patience_s": setup.patience.as_secs(),
