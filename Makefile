@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto deploy
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-deploy setup-engine check-engine test-gpu sanitize-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-deploy setup-engine check-engine test-ray test-gpu sanitize-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -70,6 +70,13 @@ ENGINE_TESTS := tests/kernels tests/decode tests/engine tests/integrations tests
 check-engine: build setup-engine ## Type and test the data plane on the CPU, with torch: the other half of CI
 	$(BIN)/mypy
 	$(BIN)/pytest -q $(ENGINE_TESTS)
+
+target/ray/.ready: $(BIN)/.ready pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target target/ray -c constraints.txt 'ray[serve]==2.60.*'
+	@touch $@
+
+test-ray: build target/ray/.ready ## Test the router beside real Ray Serve, which goes into a folder of its own
+	PYTHONPATH=$(CURDIR)/target/ray:$(CURDIR)/python $(BIN)/pytest -q tests/ray_serve
 
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python

@@ -16,7 +16,7 @@ from hisparse_svc.rpc.values import Request
 from tests.serve.conftest import environment
 
 WITHOUT_RAY = importlib.util.find_spec("ray") is None
-needs_ray = pytest.mark.skipif(WITHOUT_RAY, reason="no Ray Serve: pip install 'hisparse-svc[ray]'")
+needs_ray = pytest.mark.skipif(WITHOUT_RAY, reason="no Ray Serve: make test-ray brings it")
 
 SIDECAR = """
 import subprocess, sys

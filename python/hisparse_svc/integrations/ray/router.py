@@ -44,8 +44,8 @@ MOST_WAITING = 1_024
 class CapacityRouter(RequestRouter):
     """Sends each request to the replica whose node has room for it.
 
-    Name it in `RequestRouterConfig(request_router_class=…)`, for a deployment whose class is a `NodeReplica`. It works
-    with threads: an asyncio fleet would bring gRPC's poller into each of Ray's event loops.
+    Name it in `RequestRouterConfig(request_router_class=…)`, for a deployment whose class is a `NodeReplica`. Its fleet
+    works with threads, so it does not matter in which event loop Ray routes.
     """
 
     def initialize_state(self, *, wait_s: float = 0.0, **settings: Any) -> None:
