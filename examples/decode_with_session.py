@@ -137,7 +137,7 @@ def run(pool: HostPool, shape: DecodeShape) -> None:
         print(f"left with {request.length} tokens, {request.durable_tokens} of them durable in host memory")
         session.leave(request)
     capacity = pool.client.get_capacity().pool("host_pages")
-    print(f"{capacity.free} of {capacity.total} pages free")
+    print(f"{capacity.free + capacity.scrubbing} of {capacity.total} pages free or being zeroed")
 
 
 if __name__ == "__main__":
