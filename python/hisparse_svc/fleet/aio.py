@@ -110,15 +110,7 @@ class Fleet:
     async def _admit(self, request: values.Request, wait_s: float, instead_of: HeldLease | None) -> HeldLease:
         await self._has_listed()
         self._check_open()
-        journey = Journey(
-            self._book,
-            request,
-            wait_s=calls.timeout(wait_s, "wait_s") if wait_s else 0.0,
-            timeout_s=self._settings.timeout_s,
-            attempt_s=self._settings.attempt_s,
-            ttl_s=self._settings.ttl_s,
-            instead_of=None if instead_of is None else instead_of.leaving(),
-        )
+        journey = self.journey(request, wait_s=wait_s, instead_of=instead_of)
         while True:
             self._check_open()
             match journey.step():
@@ -131,6 +123,19 @@ class Fleet:
                     held = await self._ask(journey, known)
                     if held is not None:
                         return held
+
+    def journey(self, request: values.Request, *, wait_s: float = 0.0, instead_of: HeldLease | None = None) -> Journey:
+        """Begin a request's way without making a call, as `hisparse_svc.fleet.Fleet.journey`."""
+        self._check_open()
+        return Journey(
+            self._book,
+            request,
+            wait_s=calls.timeout(wait_s, "wait_s") if wait_s else 0.0,
+            timeout_s=self._settings.timeout_s,
+            attempt_s=self._settings.attempt_s,
+            ttl_s=self._settings.ttl_s,
+            instead_of=None if instead_of is None else instead_of.leaving(),
+        )
 
     async def _ask(self, journey: Journey, known: Known) -> HeldLease | None:
         node = self._nodes.get(known)
