@@ -109,7 +109,6 @@ class Fleet:
 
     async def _admit(self, request: values.Request, wait_s: float, instead_of: HeldLease | None) -> HeldLease:
         await self._has_listed()
-        self._check_open()
         journey = self.journey(request, wait_s=wait_s, instead_of=instead_of)
         while True:
             self._check_open()
@@ -127,15 +126,7 @@ class Fleet:
     def journey(self, request: values.Request, *, wait_s: float = 0.0, instead_of: HeldLease | None = None) -> Journey:
         """Begin a request's way without making a call, as `hisparse_svc.fleet.Fleet.journey`."""
         self._check_open()
-        return Journey(
-            self._book,
-            request,
-            wait_s=calls.timeout(wait_s, "wait_s") if wait_s else 0.0,
-            timeout_s=self._settings.timeout_s,
-            attempt_s=self._settings.attempt_s,
-            ttl_s=self._settings.ttl_s,
-            instead_of=None if instead_of is None else instead_of.leaving(),
-        )
+        return Journey(self._book, self._settings, request, wait_s=wait_s, instead_of=instead_of)
 
     async def _ask(self, journey: Journey, known: Known) -> HeldLease | None:
         node = self._nodes.get(known)

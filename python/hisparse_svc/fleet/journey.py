@@ -14,7 +14,7 @@ import math
 import secrets
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hisparse_svc import _core
 from hisparse_svc.fleet import errors
@@ -40,6 +40,7 @@ from hisparse_svc.rpc.refusals import (
 if TYPE_CHECKING:
     from hisparse_svc.errors import HiSparseError
     from hisparse_svc.fleet.book import Book, Known
+    from hisparse_svc.fleet.settings import Settings
     from hisparse_svc.rpc import values
     from hisparse_svc.rpc.calls import Call
 
@@ -87,55 +88,60 @@ class Left:
     """When it has ended by itself at the latest, by this process's own clock."""
 
 
+class Leaving(Protocol):
+    """A lease in hand, of either shell, that can be given up."""
+
+    def leaving(self) -> Left:
+        """Give it up for another one."""
+
+
 class Journey:
     """One request.
 
     Args:
         book: The fleet's nodes.
+        settings: The fleet's: time for everything but the wait, time for one node to answer, and ttl.
         request: What it needs. Without an id it gets a random one, without a ttl the fleet's.
         wait_s: Patience for room.
-        timeout_s: Time for everything else.
-        attempt_s: Time for one node to answer.
-        ttl_s: The fleet's ttl.
         instead_of: A lease that ends first.
     """
 
     def __init__(
         self,
         book: Book,
+        settings: Settings,
         request: values.Request,
         *,
         wait_s: float,
-        timeout_s: float,
-        attempt_s: float,
-        ttl_s: float,
-        instead_of: Left | None = None,
+        instead_of: Leaving | None = None,
     ) -> None:
+        wait_s = calls.timeout(wait_s, "wait_s") if wait_s else 0.0
+        left = None if instead_of is None else instead_of.leaving()
         self._book = book
         self.request = replace(
-            request, request_id=request.request_id or secrets.token_hex(16), ttl_s=request.ttl_s or ttl_s
+            request, request_id=request.request_id or secrets.token_hex(16), ttl_s=request.ttl_s or settings.ttl_s
         )
-        self.attempt_s = attempt_s
+        self.attempt_s = settings.attempt_s
         self.call = calls.admit(self.request)
         self.attempts: list[errors.Attempt] = []
         self.asked = 0
         """Calls of Admit so far."""
         now = time.monotonic()
-        self.ends_at = now + timeout_s + wait_s
+        self.ends_at = now + settings.timeout_s + wait_s
         key = (self.request.tenant, self.request.request_id)
         self._key = key
         self._asked_at = now
         self._pending: Settle | None = None
-        if instead_of is not None:
-            self._pending = _leaving(instead_of, now)
-        avoiding = book.being_settled(key) + ([instead_of.known.number] if instead_of else [])
+        if left is not None:
+            self._pending = _leaving(left, now)
+        avoiding = book.being_settled(key) + ([left.known.number] if left else [])
         tokens = request.prompt_tokens + request.generated_tokens + request.max_new_tokens
         self._placing = book.router.place(
             tokens=min(max(tokens, 0), MOST_TOKENS),
             pages=min(max(request.pages, 0), MOST_TOKENS),
             prefix_hashes=list(request.prefix_hashes),
             patience_s=wait_s,
-            most_s=timeout_s + wait_s,
+            most_s=settings.timeout_s + wait_s,
             avoiding=avoiding,
             now_s=now,
         )

@@ -170,15 +170,7 @@ class Fleet:
             instead_of: A lease that is given up first.
         """
         self._check_open()
-        return Journey(
-            self._book,
-            request,
-            wait_s=calls.timeout(wait_s, "wait_s") if wait_s else 0.0,
-            timeout_s=self._settings.timeout_s,
-            attempt_s=self._settings.attempt_s,
-            ttl_s=self._settings.ttl_s,
-            instead_of=None if instead_of is None else instead_of.leaving(),
-        )
+        return Journey(self._book, self._settings, request, wait_s=wait_s, instead_of=instead_of)
 
     def _ask(self, journey: Journey, known: Known) -> HeldLease | None:
         node = self._nodes.get(known)
