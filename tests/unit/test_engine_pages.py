@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
 import subprocess
 import sys
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.docs import pages
 from tests.serve.conftest import environment
 
 pytest.importorskip("torch", reason="torch is not installed: make setup-engine")
@@ -21,8 +21,7 @@ WITH_A_PROGRAM = ["decoding", *PAGES]
 
 def blocks(page: str, language: str) -> list[str]:
     """Give the code of a page that is marked as of one language."""
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block.text for block in pages.blocks(ROOT / "docs" / f"{page}.md") if block.language == language]
 
 
 def signature(name: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.client import Client
     from hisparse_svc.fleet import Fleet
+    from hisparse_svc.rpc.tls import Tls
     from hisparse_svc.rpc.values import Capacity
 
 MOST_S = 1e9
@@ -85,19 +86,26 @@ def connect(target: str | None, timeout: str | None) -> Client:
     Raises:
         InvalidInput: A flag cannot be read, or a variable with our prefix is none that we know.
     """
-    from hisparse_svc import config  # noqa: PLC0415 - as below
     from hisparse_svc.client import Client  # noqa: PLC0415 - grpc takes longer to import than other commands to run
-    from hisparse_svc.rpc import calls, tls  # noqa: PLC0415 - as above
 
     found = Gathered()
-    found.read(config.check_environment)
-    given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
-    timeout_s = found.read(calls.timeout, given, "--timeout") or calls.TIMEOUT_S
-    certificates = found.read(tls.of_flags, *click.get_current_context().meta[CERTIFICATES])
+    timeout_s, certificates = _dialling(found, timeout)
     client = found.read(Client, target, timeout_s=timeout_s, tls=certificates)
     found.end()
     assert client is not None  # noqa: S101 - nothing was found, so it was made
     return client
+
+
+def _dialling(found: Gathered, timeout: str | None) -> tuple[float, Tls | None]:
+    """Read what both kinds of client take: the deadline of a call and certificates, and the environment beside them."""
+    from hisparse_svc import config  # noqa: PLC0415 - as above
+    from hisparse_svc.rpc import calls, tls  # noqa: PLC0415 - as above
+
+    found.read(config.check_environment)
+    given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
+    timeout_s = found.read(calls.timeout, given, "--timeout") or calls.TIMEOUT_S
+    certificates = found.read(tls.of_flags, *click.get_current_context().meta[CERTIFICATES])
+    return timeout_s, certificates
 
 
 def until_ready(client: Client, wait_s: float) -> None:
@@ -119,16 +127,11 @@ def connect_fleet(target: str | None, timeout: str | None, lengths: Iterable[int
     Raises:
         InvalidInput: As `connect`.
     """
-    from hisparse_svc import config  # noqa: PLC0415 - as above
     from hisparse_svc.fleet import Fleet  # noqa: PLC0415 - as above
-    from hisparse_svc.rpc import calls, tls  # noqa: PLC0415 - as above
     from hisparse_svc.rpc import target as targets  # noqa: PLC0415 - as above
 
     found = Gathered()
-    found.read(config.check_environment)
-    given = calls.TIMEOUT_S if timeout is None else options.literal(timeout)
-    timeout_s = found.read(calls.timeout, given, "--timeout") or calls.TIMEOUT_S
-    certificates = found.read(tls.of_flags, *click.get_current_context().meta[CERTIFICATES])
+    timeout_s, certificates = _dialling(found, timeout)
     nodes = target or os.environ.get(targets.VARIABLE) or targets.resolve(None).address
     found.end()
     return Fleet(nodes, timeout_s=timeout_s, tls=certificates, lengths=lengths)
