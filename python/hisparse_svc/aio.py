@@ -25,7 +25,7 @@ import grpc.aio
 
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.rpc import calls, retry, status, tracing, unreachable, values
-from hisparse_svc.rpc.channel import options
+from hisparse_svc.rpc.channel import of_session, options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
@@ -55,12 +55,18 @@ class Client:
     """
 
     def __init__(
-        self, target: str | None = None, *, timeout_s: float = calls.TIMEOUT_S, tls: Tls | None = None
+        self,
+        target: str | None = None,
+        *,
+        timeout_s: float = calls.TIMEOUT_S,
+        tls: Tls | None = None,
+        session: bytes | None = None,
     ) -> None:
         self.target = resolve(target)
         certificates = resolve_tls(tls, self.target)
         self.timeout_s = calls.timeout(timeout_s)
         self._secure = certificates is not None
+        self._session = of_session(session)
         self._closed = False
         self._undoing: set[asyncio.Task[None]] = set()
         if certificates is None:
@@ -252,7 +258,8 @@ class Client:
             self._check_open()
             try:
                 left_s = max(end - time.monotonic(), 0.001)
-                answer: Answer = await method(call.request, timeout=left_s, metadata=tracing.metadata())
+                metadata = (*tracing.metadata(), *self._session)
+                answer: Answer = await method(call.request, timeout=left_s, metadata=metadata)
             except grpc.RpcError as failure:
                 now = status.to_error(failure, self.target, call.request, timeout_s, secure=self._secure)
                 error = unreachable.clearer(error, now)

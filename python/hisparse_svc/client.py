@@ -19,7 +19,7 @@ import grpc
 
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.rpc import calls, retry, status, tracing, unreachable, values
-from hisparse_svc.rpc.channel import OfSession, options
+from hisparse_svc.rpc.channel import of_session, options
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
@@ -72,14 +72,13 @@ class Client:
         certificates = resolve_tls(tls, self.target)
         self.timeout_s = calls.timeout(timeout_s)
         self._secure = certificates is not None
+        self._session = of_session(session)
         self._closed = False
         if certificates is None:
             self._channel = grpc.insecure_channel(self.target.address, options(self.target))
         else:
             credentials = certificates.credentials()
             self._channel = grpc.secure_channel(self.target.address, credentials, options(self.target))
-        if session is not None:
-            self._channel = grpc.intercept_channel(self._channel, OfSession(session))
 
     def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """Give the node as it is now, and how many requests of each length (in tokens) fit, for a tenant."""
@@ -272,7 +271,8 @@ class Client:
             self._check_open()
             try:
                 left_s = max(end - time.monotonic(), 0.001)
-                answer: Answer = (_waited if call.wait_s else _called)(method, call.request, left_s)
+                metadata = (*tracing.metadata(), *self._session)
+                answer: Answer = (_waited if call.wait_s else _called)(method, call.request, left_s, metadata)
             except grpc.RpcError as failure:
                 now = status.to_error(failure, self.target, call.request, timeout_s, secure=self._secure)
                 error = unreachable.clearer(error, now)
@@ -323,13 +323,13 @@ class Client:
         self.close()
 
 
-def _called(method: Any, request: Message, left_s: float) -> Any:
-    return method(request, timeout=left_s, metadata=tracing.metadata())
+def _called(method: Any, request: Message, left_s: float, metadata: Any) -> Any:
+    return method(request, timeout=left_s, metadata=metadata)
 
 
-def _waited(method: Any, request: Message, left_s: float) -> Any:
+def _waited(method: Any, request: Message, left_s: float, metadata: Any) -> Any:
     """Call what may wait in the service's line: an interruption takes it out of the line, which `_called` would not."""
-    coming = method.future(request, timeout=left_s, metadata=tracing.metadata())
+    coming = method.future(request, timeout=left_s, metadata=metadata)
     try:
         return coming.result()
     except BaseException:

@@ -6,13 +6,9 @@ it as no host; the service therefore gets `localhost` there. Who dials it from p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import grpc
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hisparse_svc.rpc.target import Target
 
 SESSION_METADATA = "hisparse-session"
@@ -40,32 +36,6 @@ def options(target: Target) -> list[tuple[str, str | int]]:
     return chosen
 
 
-class _Details(NamedTuple):
-    """What grpc wants to know of a call."""
-
-    method: str
-    timeout: float | None
-    metadata: list[tuple[str, str]]
-    credentials: Any
-    wait_for_ready: bool | None
-    compression: Any
-
-
-class OfSession(grpc.UnaryUnaryClientInterceptor):
-    """Adds the token of a session to each call."""
-
-    def __init__(self, token: bytes) -> None:
-        self._token = token.hex()
-
-    def intercept_unary_unary(self, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        """Add it."""
-        metadata = [*(details.metadata or ()), (SESSION_METADATA, self._token)]
-        named = _Details(
-            details.method,
-            details.timeout,
-            metadata,
-            details.credentials,
-            getattr(details, "wait_for_ready", None),
-            getattr(details, "compression", None),
-        )
-        return continuation(named, request)
+def of_session(token: bytes | None) -> tuple[tuple[str, str], ...]:
+    """Give what each call carries beside its message where it speaks for a session."""
+    return () if token is None else ((SESSION_METADATA, token.hex()),)
