@@ -31,11 +31,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[[], Served]]:
 
     yield one
     for served in started:
-        if served.process.poll() is None:
-            served.end()
-        for pipe in (served.process.stdout, served.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        served.close()
 
 
 def kill(served: Served) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hisparse_svc import InvalidInput, NeverFits, PoolBusy, Unreachable, fleet
 from hisparse_svc.fleet import aio
+from hisparse_svc.fleet.journey import Ask
+from hisparse_svc.rpc.values import Request
 
 from tests.conformance.faulty import Fault, Faulty
 
@@ -307,6 +309,35 @@ def test_nodes_come_and_go_with_the_file(
     assert nodes.admit(100).node == "b"
     held.release()  # it was granted by a node that is no member any more
     assert leases(a) == []
+
+
+def test_a_request_that_somebody_else_sends_counts_as_granted_where_its_node_has_spoken_since(
+    serve: Callable[..., Served],
+) -> None:
+    node = serve()
+    hashes = [bytes([page]) * 32 for page in range(64)]
+    request = Request(prompt_tokens=4_096, prefix_hashes=hashes)
+
+    def shared_and_left(nodes: fleet.Fleet) -> tuple[int, float]:
+        (place,) = nodes.rank(4_096, prefix_hashes=hashes)
+        return place.shared_pages, place.left
+
+    with fleet.Fleet([node.target]) as nodes:
+        nodes.wait_until_seen()
+        untouched = shared_and_left(nodes)
+        silent, heard = nodes.journey(request), nodes.journey(request)
+        asked = silent.step()
+        assert isinstance(asked, Ask)
+        assert shared_and_left(nodes)[1] < untouched[1], "it is counted until something is known of it"
+        silent.presumed(asked.known)
+        assert shared_and_left(nodes) == untouched
+        asked = heard.step()
+        assert isinstance(asked, Ask)
+        held = node.client().admit(4_096)
+        until(lambda: nodes.nodes()[0].capacity.pool("host_pages").reserved)
+        heard.presumed(asked.known)
+        held.release()
+        until(lambda: shared_and_left(nodes) == (64, untouched[1]))
 
 
 def test_a_cancelled_admit_leaves_nothing(serve: Callable[..., Served]) -> None:

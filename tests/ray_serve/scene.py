@@ -1,6 +1,7 @@
 """A driver of real Ray Serve in a process of its own: prints what it saw, as one line of JSON.
 
-Three replicas with nodes of their own, behind the capacity router; then one replica beside a node that outlives it.
+Three replicas with nodes of their own, behind the capacity router; then one replica beside a node that outlives it, and
+one that is attached to such a node.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import ray
-from hisparse_svc import Client, NeverFits, PoolBusy
+from hisparse_svc import Client, InvalidInput, NeverFits, PoolBusy
 from hisparse_svc.integrations.ray import CapacityRouter, NodeReplica
+from hisparse_svc.integrations.ray.router import HOLD_BACK_S
 from ray import serve
 from ray.serve.config import RequestRouterConfig
 
@@ -27,18 +29,31 @@ WAIT_S = 2.0
 BIG = {"prompt_tokens": 200_000, "max_new_tokens": 1_000, "hold_s": 60.0}
 """More than half of a node: two of them never share one."""
 
+PREFIX = [bytes([page]) * 32 for page in range(64)]
+LIKE = {"prompt_tokens": 4_096, "max_new_tokens": 64, "prefix_hashes": PREFIX}
+"""Requests that share their whole prompt."""
 
-class Embedded(NodeReplica):
-    """A replica with its own node."""
+OTHERS: list[dict[str, Any]] = [{}, {}, {"prefix_hashes": [bytes(32)] * 64}, {"prefix_hashes": []}, {}]
+"""What is asked for besides: two of its prefix, one of another, one of none, and again one of it."""
 
-    def __init__(self, sidecar: str = "") -> None:
-        if sidecar:
+
+class Decode(NodeReplica):
+    """A replica with its own node, beside one, or attached to one."""
+
+    def __init__(self, sidecar: str = "", *, attached: bool = False) -> None:
+        self.ttl_s: float | None = TTL_S
+        if attached:
+            self.attach_node(sidecar)
+            self.ttl_s = None
+        elif sidecar:
             self.use_node(sidecar)
         else:
             self.start_node(backing="none", host_pool="16GiB", kv_bytes="64GiB")
 
     async def __call__(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        async with self.lease(request["prompt_tokens"], request["max_new_tokens"], lease_ttl_s=TTL_S) as held:
+        asked = {name: request[name] for name in ("prompt_tokens", "max_new_tokens")}
+        asked["prefix_hashes"] = request.get("prefix_hashes", ())
+        async with self.lease(**asked, lease_ttl_s=self.ttl_s) as held:
             yield {"pid": os.getpid(), "target": self._target, "lease": held.lease.id}
             await asyncio.sleep(request["hold_s"])
             yield {}
@@ -71,12 +86,12 @@ def states(target: str) -> list[str]:
         return [str(lease.state) for lease in client.list_leases()]
 
 
-def deployed(name: str, replicas: int, *given: Any, router: type = CapacityRouter) -> Any:
+def deployed(name: str, replicas: int, *given: Any, router: type = CapacityRouter, **more: Any) -> Any:
     """Serve."""
     config = RequestRouterConfig(request_router_class=router, request_router_kwargs={"wait_s": WAIT_S})
     options = {"num_replicas": replicas, "max_ongoing_requests": 100, "ray_actor_options": {"num_cpus": 0.1}}
-    deployment = serve.deployment(name=name, request_router_config=config, **options)(Embedded)
-    handle = serve.run(deployment.bind(*given), name=name, route_prefix=None)
+    deployment = serve.deployment(name=name, request_router_config=config, **options)(Decode)
+    handle = serve.run(deployment.bind(*given, **more), name=name, route_prefix=None)
     return handle.options(stream=True)
 
 
@@ -117,19 +132,24 @@ def embedded(seen: dict[str, Any]) -> None:
     seen["goes_where_room_came"] = next(again)["target"] == targets[0]
 
     seen["killed_stream"] = kill(told[1], streams[1])
-    after = iter(handle.remote(BIG | {"hold_s": 0.1}))  # the others are full: it takes the new replica
-    began, first = time.monotonic(), None
-    while first is None and time.monotonic() - began < 30:
-        try:
-            first = next(after)
-        except Exception:  # not there yet
-            time.sleep(0.2)
-            after = iter(handle.remote(BIG | {"hold_s": 0.1}))
+    first = retried(handle, BIG | {"hold_s": 0.1})  # the others are full: it takes the new replica
     seen["new_replica_is_another_node"] = first is not None and first["target"] not in targets
     seen["left_on_new_replica"] = first and until(lambda: leases(first["target"]), [])
     for stream in (again, streams[2]):
         stream.cancel()
     seen["left_on_others"] = [until(lambda at=at: leases(at), []) for at in (targets[0], targets[2])]
+    prefixes(seen, handle)
+
+
+def prefixes(seen: dict[str, Any], handle: Any) -> None:
+    """While a node is busy with one, others of its prefix go there all the same; a request without it does not."""
+    first = iter(handle.remote(LIKE | {"hold_s": 5.0}))
+    busy = next(first)["target"]
+    time.sleep(3 * HOLD_BACK_S)
+    places = [next(iter(handle.remote({**LIKE, **other, "hold_s": 0.0})))["target"] for other in OTHERS]
+    seen["goes_where_its_prefix_is"] = [place == busy for place in places]
+    first.cancel()
+    seen["no_hash"] = refusal(handle, LIKE | {"prefix_hashes": ["no hash"], "hold_s": 0.0}, InvalidInput)
 
 
 def sidecar(seen: dict[str, Any], target: str) -> None:
@@ -145,13 +165,43 @@ def sidecar(seen: dict[str, Any], target: str) -> None:
     seen["sidecar_left"] = until(lambda: states(target), ["quarantined"], TTL_S + 10.0)
 
 
+def attached(seen: dict[str, Any], target: str) -> None:
+    """One replica that is attached to a node; the node sees it die."""
+    handle = deployed("attached", 1, target, attached=True)
+    stream = iter(handle.remote({"prompt_tokens": 100, "max_new_tokens": 10, "hold_s": 60.0}))
+    told = next(stream)
+    with Client(target, timeout_s=2.0) as client:
+        lease = client.get_lease(told["lease"])
+        seen["attached_never_expires"] = lease.expires_at is None
+        os.kill(told["pid"], signal.SIGKILL)
+        killed = time.monotonic()
+        seen["attached_left"] = until(lambda: [str(lease.state) for lease in client.list_leases()], ["quarantined"])
+        seen["attached_ended_s"] = time.monotonic() - killed
+        seen["attached_gone"] = until(client.list_leases, [])
+        seen["attached_gone_s"] = time.monotonic() - killed
+    again = retried(handle, {"prompt_tokens": 100, "max_new_tokens": 10, "hold_s": 0.0})
+    seen["attached_again"] = again is not None and again["pid"] != told["pid"]
+
+
+def retried(handle: Any, request: dict[str, Any], longest_s: float = 30.0) -> dict[str, Any] | None:
+    """Send until a new replica answers; give its first word."""
+    over = time.monotonic() + longest_s
+    while time.monotonic() < over:
+        try:
+            return dict(next(iter(handle.remote(request))))
+        except Exception:  # not there yet
+            time.sleep(0.2)
+    return None
+
+
 def main() -> None:
-    """Play both."""
+    """Play all three."""
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     seen: dict[str, Any] = {}
     try:
         embedded(seen)
         sidecar(seen, sys.argv[1])
+        attached(seen, sys.argv[2])
     finally:
         sys.stdout.write(json.dumps(seen) + "\n")
         serve.shutdown()

@@ -13,32 +13,31 @@ import pytest
 from hisparse_svc.integrations.ray.sizes import request_of
 from hisparse_svc.rpc.values import Request
 
-from tests.serve.conftest import environment
+from tests.serve.conftest import environment, start
 
 WITHOUT_RAY = importlib.util.find_spec("ray") is None
 needs_ray = pytest.mark.skipif(WITHOUT_RAY, reason="no Ray Serve: make test-ray brings it")
-
-SIDECAR = """
-import subprocess, sys
-node = [sys.executable, "-m", "hisparse_svc", "serve", "--backing", "none", "--http", "off", "--socket", sys.argv[2]]
-node += ["--host-pool", "16GiB", "--kv-bytes", "64GiB"]
-process = subprocess.Popen(node, stdout=subprocess.PIPE, text=True)
-try:
-    assert process.stdout.readline().startswith("ready")
-    subprocess.run([sys.executable, sys.argv[1], "unix:" + sys.argv[2]], check=True)
-finally:
-    process.terminate()
-    process.wait()
-"""
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What one scene shows; Ray alone takes half a minute to start and stop."""
-    scene, socket = Path(__file__).with_name("scene.py"), tmp_path_factory.mktemp("ray") / "node.sock"
-    command = [sys.executable, "-c", SIDECAR, str(scene), str(socket)]
-    variables = {**environment(), "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
+    folder = tmp_path_factory.mktemp("ray")
+    plain = ("--backing", "none", "--http", "off", "--host-pool", "16GiB", "--kv-bytes", "64GiB")
+    owning = ("--backing", "memory", "--http", "off", "--host-pool", "256MiB", "--reclaim-window", "1")
+    sidecars = [start(folder / "plain.sock", *plain), start(folder / "owning.sock", *owning)]
+    try:
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("scene.py")), *(node.target for node in sidecars)],
+            env={**environment(), "RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+    finally:
+        for node in sidecars:
+            node.close()
     assert done.returncode == 0, done.stderr[-4_000:]
     said = [line for line in done.stdout.splitlines() if line.startswith("{")]  # Ray's own words are beside it
     told: dict[str, Any] = json.loads(said[-1])
@@ -79,6 +78,21 @@ def test_a_sidecar_keeps_a_stream_s_lease_and_ends_that_of_a_killed_replica_by_i
     assert seen["sidecar_left"] == ["quarantined"]
 
 
+@needs_ray
+def test_requests_of_one_prefix_go_to_the_node_that_took_it(seen: dict[str, Any]) -> None:
+    assert seen["goes_where_its_prefix_is"] == [True, True, False, False, True]
+    assert seen["no_hash"], "what is none is the caller's error"
+
+
+@needs_ray
+def test_an_attached_sidecar_ends_the_leases_of_a_killed_replica_at_once(seen: dict[str, Any]) -> None:
+    assert seen["attached_never_expires"], "the session keeps it"
+    assert (seen["attached_left"], seen["attached_gone"]) == (["quarantined"], [])
+    assert seen["attached_ended_s"] < 1.0
+    assert seen["attached_gone_s"] < 3.0, "the reclaim window of a second"
+    assert seen["attached_again"], "the next replica attaches in its place"
+
+
 @pytest.mark.parametrize(
     ("arguments", "keywords"),
     [
@@ -91,3 +105,11 @@ def test_a_sidecar_keeps_a_stream_s_lease_and_ends_that_of_a_killed_replica_by_i
 def test_what_a_request_asks_for_is_read_from_its_arguments(arguments: list[Any], keywords: dict[str, Any]) -> None:
     assert request_of(arguments, keywords) == Request(prompt_tokens=4, max_new_tokens=2)
     assert request_of(["text"], {"stream": True}) == Request()
+
+
+def test_the_prefix_is_read_where_it_is_one() -> None:
+    hashes = [bytes([page]) * 32 for page in range(2)]
+    asked = {"prompt_tokens": 128, "prefix_hashes": hashes}
+    assert request_of([asked], {}) == Request(prompt_tokens=128, prefix_hashes=tuple(hashes))
+    for no_hashes in ("ab", ["ab"], [1], None, 7):
+        assert request_of([], asked | {"prefix_hashes": no_hashes}) == Request(prompt_tokens=128), no_hashes

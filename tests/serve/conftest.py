@@ -59,6 +59,14 @@ class Served:
         self.process.terminate()
         return self.process.wait(timeout=20)
 
+    def close(self) -> None:
+        """End it where it still runs; what it said is not read any more."""
+        if self.process.poll() is None:
+            self.end()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
 
 def start(socket: Path, *flags: str, **variables: str) -> Served:
     process = subprocess.Popen(
@@ -87,11 +95,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
     yield begin
     for served in started:
-        if served.process.poll() is None:
-            served.end()
-        for pipe in (served.process.stdout, served.process.stderr):
-            assert pipe is not None
-            pipe.close()
+        served.close()
 
 
 @pytest.fixture

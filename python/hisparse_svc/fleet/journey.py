@@ -215,6 +215,17 @@ class Journey:
         """The caller gave up, and the client has taken back what it may have got."""
         self._placing.answered("abandoned", now_s=time.monotonic())
 
+    def presumed(self, known: Known) -> None:
+        """Somebody else made the call, does not say how it went, and has not heard of a failure so far.
+
+        It counts as granted where the node has spoken since, as a grant makes it do. How much of the prefix was there
+        is not known then: the node counts as one that shares.
+        """
+        now = time.monotonic()
+        freshness = self._book.router.freshness(known.number, now)
+        spoke = freshness is not None and freshness[1] and freshness[0] < now - self._asked_at
+        self._placing.answered("granted" if spoke else "abandoned", shared_pages=1, now_s=now)
+
     def settled(self) -> None:
         """Nothing is held any more where the last step said."""
         self._pending = None

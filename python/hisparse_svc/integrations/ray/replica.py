@@ -4,8 +4,12 @@
 
     async def __call__(self, request):                       the stream ends, fails, is closed or cancelled
         async with self.lease(4096, 256) as held:  ─ Admit, Commit ─ Renew … ─ Release, in a task that is not cancelled
-            ...                                              the replica dies: its node dies with it; in a sidecar
-            yield token                                      the ttl ends the lease, and quarantine follows
+            ...
+            yield token
+
+    the replica dies     its own node (start_node) dies with it, and all that it held
+                         a sidecar it is attached to (attach_node) sees its session end, and with it the leases, at once
+                         another one (use_node) sees nothing: the ttl ends the lease
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import aio
+from hisparse_svc.engine.host_pool import HostPool
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.integrations.ray.replicas import TARGET
 from hisparse_svc.node import Node
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LEASE_TTL_S = 10.0
-"""Life of a lease between two renewals.
+"""Life of a lease between two renewals, where no session keeps it.
 
 One of a dead replica is in use so long in a sidecar's ledger. Then its pages are quarantined for `quarantine_bound_ms`
 of `GetServerInfo`, as of every committed lease that nobody released: somebody may still be writing to them."""
@@ -32,10 +37,12 @@ of `GetServerInfo`, as of every committed lease that nobody released: somebody m
 class NodeReplica:
     """What a deployment's class inherits, to be served through `CapacityRouter`.
 
-    Call `start_node` or `use_node` in `__init__`.
+    Call `start_node`, `attach_node` or `use_node` in `__init__`.
     """
 
     _node: Node | None = None
+    _pool: HostPool | None = None
+    _session: bytes | None = None
     _target: str
     _client: aio.Client | None = None
 
@@ -52,13 +59,36 @@ class NodeReplica:
         self.use_node(self._node.target)
         return self._node
 
-    def use_node(self, target: str) -> None:
+    def attach_node(self, target: str, *, engine_id: str = "engine") -> HostPool:
+        """Use a node beside this replica that outlives it, and be the writer of its pool.
+
+        Leases are then kept by this process's session, and end with it at once, however it dies: nothing is renewed.
+        Their pages come back after the node's `--reclaim-window`. One replica at a time can be a pool's writer.
+
+        Args:
+            target: The node's Unix socket, `unix:PATH`; it owns memory (`--backing memory`).
+            engine_id: As of `HostPool.attach`.
+
+        Returns:
+            The pool, mapped here. It is closed when Ray retires the replica.
+
+        Raises:
+            AttachFailed: Nobody listens there, or the node owns no memory; `AttachRefused` where it says no.
+        """
+        self._pool = HostPool.attach(target, engine_id=engine_id)
+        self.use_node(target, session=self._pool.token)
+        return self._pool
+
+    def use_node(self, target: str, *, session: bytes | None = None) -> None:
         """Use a node that runs beside this replica, and outlives it.
+
+        It does not notice when this replica dies: `attach_node` where it is to.
 
         Args:
             target: Where it is: `unix:PATH`, or `HOST:PORT` where routers on other machines are to see it.
+            session: Token of the session that keeps leases there: `HostPool.token` of an engine in another process.
         """
-        self._target = target
+        self._target, self._session = target, session
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Tell routers where the node is; Ray asks once, when the replica is ready."""
@@ -70,7 +100,7 @@ class NodeReplica:
         max_new_tokens: int = 0,
         *,
         wait_s: float = 0.0,
-        lease_ttl_s: float | None = LEASE_TTL_S,
+        lease_ttl_s: float | None = None,
         **request: Any,
     ) -> StreamLease:
         """Hold a lease for the length of an `async with` block.
@@ -79,20 +109,25 @@ class NodeReplica:
             prompt_tokens: Tokens of the prompt.
             max_new_tokens: Most tokens it may produce.
             wait_s: How long to wait in this node's line.
-            lease_ttl_s: Life between two renewals, which the block makes by itself. `None` leaves the lease to the
-                session of an engine that is attached here, and renews nothing.
+            lease_ttl_s: Life between two renewals, which the block makes by itself. By default the session keeps the
+                lease and nothing is renewed, where there is one; elsewhere it is `LEASE_TTL_S`.
             request: What else `Client.admit` takes: `request_id`, `tenant`, `priority`, …
 
         Raises:
             Refused: On entry, why the node does not take it.
         """
         if self._client is None:  # made here: it belongs to the event loop that user code runs in
-            self._client = aio.Client(self._target)
+            self._client = aio.Client(self._target, session=self._session)
+        if lease_ttl_s is None and self._session is None:
+            lease_ttl_s = LEASE_TTL_S
         pending = self._client.admit(prompt_tokens, max_new_tokens, wait_s=wait_s, **request)
         return StreamLease(pending, lease_ttl_s)
 
     def __del__(self) -> None:
-        """Stop the node when Ray retires the replica."""
+        """Stop or leave the node when Ray retires the replica."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
         if self._node is not None:
             self._node.stop()
             self._node = None

@@ -5,6 +5,7 @@
     choose_replicas: Journey.step ─► Ask(node)   its replica first, then the others that fit, in the fleet's order
                                   ─► Rest(s)     nobody has room: wait here, until `wait_s` is over
                                   ─► raises      nobody takes it: the likeliest one is asked, and says why
+    on_request_routed, and it still runs when `HOLD_BACK_S` is over: its prefix is at that replica's node from now on
 
 The replica's `Admit` decides. Rules and views are the fleet's (`hisparse_svc.fleet`): this class only asks them.
 """
@@ -12,10 +13,12 @@ The replica's `Admit` decides. Rules and views are the fleet's (`hisparse_svc.fl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ray.serve.request_router import RequestRouter
@@ -30,6 +33,7 @@ from hisparse_svc.rpc.values import Request
 if TYPE_CHECKING:
     from ray.serve.request_router import PendingRequest, ReplicaID, RunningReplica
 
+    from hisparse_svc.fleet.book import Known
 
 LOG = logging.getLogger("ray.serve")
 """Where Ray's own routers write."""
@@ -39,6 +43,18 @@ HOLD_BACK_S = 0.25
 
 MOST_WAITING = 1_024
 """Requests that look for room at once; further ones wait in Ray's own line."""
+
+
+@dataclass(eq=False, slots=True)
+class Sent:
+    """A request that was sent on, and counts against its replica until that node's own word does."""
+
+    journey: Journey
+    known: Known
+    loop: asyncio.AbstractEventLoop
+    timer: asyncio.TimerHandle
+    routed: bool = False
+    """Its replica has taken it up."""
 
 
 class CapacityRouter(RequestRouter):
@@ -62,7 +78,7 @@ class CapacityRouter(RequestRouter):
         self._members = Replicas()
         self._members.update(())
         self._fleet = fleet = Fleet(self._members, **settings)
-        self._held_back: dict[str, tuple[asyncio.TimerHandle, Journey]] = {}
+        self._sent: dict[str, Sent] = {}
         closing = weakref.finalize(self, lambda: threading.Thread(target=fleet.close, daemon=True).start())
         closing.atexit = False  # its threads end with the process
 
@@ -96,7 +112,7 @@ class CapacityRouter(RequestRouter):
         if pending_request is None:
             return [list(candidate_replicas)]
         key = pending_request.metadata.internal_request_id
-        self._let_go(key)
+        self._over(key)
         request = self._request_of(pending_request)
         waited_s = max(time.time() - pending_request.created_at, 0.0)  # Ray's own clock for it
         first: str | None = None
@@ -108,10 +124,28 @@ class CapacityRouter(RequestRouter):
                         await asyncio.sleep(seconds)
                     case Ask(known):
                         first = known.member.name
-                        self._hold_back(key, journey)
+                        self._hold_back(key, journey, known)
         except HiSparseError:
             pass
+        except Exception:
+            LOG.exception("no place could be found for a request; it is sent as one that fits everywhere")
+            request = Request()
         return self._ordered(request, first)
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """Its replica has taken it up; whether that node grants, Ray does not tell."""
+        super().on_request_routed(pending_request, replica_id, result)
+        sent = self._sent.get(pending_request.metadata.internal_request_id)
+        if sent is not None:
+            sent.routed = str(replica_id.unique_id) == sent.known.member.name
+
+    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
+        """It is over; Ray says so from a thread of its own."""
+        super().on_request_completed(replica_id, internal_request_id)
+        sent = self._sent.get(internal_request_id)
+        if sent is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is routed any more
+                sent.loop.call_soon_threadsafe(self._over, internal_request_id)
 
     def _request_of(self, pending: PendingRequest) -> Request:
         try:
@@ -125,7 +159,7 @@ class CapacityRouter(RequestRouter):
         by_name = {name_of(replica): replica for replica in self._replicas.values()}
         tokens = request.prompt_tokens + request.generated_tokens + request.max_new_tokens
         try:
-            ranked = self._fleet.rank(tokens, pages=request.pages)
+            ranked = self._fleet.rank(tokens, pages=request.pages, prefix_hashes=list(request.prefix_hashes))
         except (HiSparseError, ValueError, OverflowError):  # a length that is none
             ranked = []
         names = [place.name for place in ranked if first is None or place.standing == "fits"]
@@ -134,12 +168,21 @@ class CapacityRouter(RequestRouter):
         chosen = [[by_name[name]] for name in names if name in by_name]
         return chosen or [list(by_name.values())]
 
-    def _hold_back(self, key: str, journey: Journey) -> None:
-        timer = asyncio.get_running_loop().call_later(HOLD_BACK_S, self._let_go, key)
-        self._held_back[key] = (timer, journey)
+    def _hold_back(self, key: str, journey: Journey, known: Known) -> None:
+        loop = asyncio.get_running_loop()
+        self._sent[key] = Sent(journey, known, loop, loop.call_later(HOLD_BACK_S, self._runs, key))
 
-    def _let_go(self, key: str) -> None:
-        timer, journey = self._held_back.pop(key, (None, None))
-        if timer is not None and journey is not None:
-            timer.cancel()
-            journey.abandoned()
+    def _runs(self, key: str) -> None:
+        """Its node's own word tells of it by now, if it was granted."""
+        sent = self._sent.pop(key, None)
+        if sent is not None and sent.routed:
+            sent.journey.presumed(sent.known)
+        elif sent is not None:
+            sent.journey.abandoned()
+
+    def _over(self, key: str) -> None:
+        """It ended so soon, or is routed again: nothing of it is known to be anywhere."""
+        sent = self._sent.pop(key, None)
+        if sent is not None:
+            sent.timer.cancel()
+            sent.journey.abandoned()
