@@ -13,6 +13,7 @@ from hisparse_svc.engine import (
     Geometry,
     HostCopy,
     HostPool,
+    Overlap,
     SwapInUsage,
 )
 
@@ -45,8 +46,11 @@ class Tallied(PlainStep):
         super().__call__(step)
 
 
-def decoded(device: str, tokens: int, steps: int) -> tuple[DecodeSession, list[list[int]]]:
-    session = DecodeSession(SHAPE, HostCopy.allocate(SHAPE, pinned=device != "cpu"), device, metered=True)
+def decoded(
+    device: str, tokens: int, steps: int, overlap: Overlap = Overlap.PREFETCH
+) -> tuple[DecodeSession, list[list[int]]]:
+    host = HostCopy.allocate(SHAPE, pinned=device != "cpu")
+    session = DecodeSession(SHAPE, host, device, overlap=overlap, metered=True)
     plain = PlainRequest.make(session, tokens + steps, 1)
     plain.running = session.join(pages=list(range(8)))
     for layer in range(session.shape.layers):
@@ -76,6 +80,16 @@ def test_the_meter_counts_what_was_resolved_and_begins_again(device: str) -> Non
     assert list(session.meter.take()) == wanted
     assert session.meter.steps == 0
     assert all(usage.hit_rows == usage.miss_rows == 0 for usage in session.meter.take())
+
+
+def test_every_way_to_overlap_counts_the_same(device: str) -> None:
+    counts = []
+    for overlap in Overlap:
+        session, _ = decoded(device, 300, 3, overlap)
+        assert session.meter is not None
+        counts.append(session.meter.take())
+    assert counts[0] == counts[1] == counts[2]
+    assert all(usage.miss_rows > 0 for usage in counts[0])
 
 
 def test_a_session_counts_only_where_it_is_told_to() -> None:

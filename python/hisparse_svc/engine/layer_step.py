@@ -159,6 +159,7 @@ class LayerStep:
                 expected_misses=memory.expected_misses,
                 first_layers=1,
             )
+            self._count(group)
         else:
             if place == 0:
                 self._fetch(group)
@@ -272,8 +273,11 @@ class LayerStep:
             expected_misses=memory.expected_misses,
             first_layers=1 if ahead else 0,
         )
-        if memory.meter is not None:
-            memory.meter.count(group, self.plan)
+        self._count(group)
+
+    def _count(self, group: int) -> None:
+        if self._memory.meter is not None:
+            self._memory.meter.count(group, self.plan)
 
     def _back_up(self, group: int) -> None:
         memory = self._memory
