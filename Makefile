@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 PYTHON_SOURCES := python tests docs benches examples proto deploy
 RUST_SOURCES := $(shell find rust proto -name '*.rs' -o -name 'Cargo.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 
-.PHONY: help setup setup-deploy setup-engine check-engine test-ray test-gpu sanitize-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
+.PHONY: help setup setup-deploy setup-engine check-engine test-ray test-kube test-gpu sanitize-gpu bench-layouts bench-gpu bench-ranks bench-allocation bench-populate build run test sim check check-deep check-rust check-python check-docs docs soak fuzz bench check-proto proto proto-image router-go-proto fix clean
 
 help: ## Print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -77,6 +77,10 @@ target/ray/.ready: $(BIN)/.ready pyproject.toml
 
 test-ray: build target/ray/.ready ## Test the router beside real Ray Serve, which goes into a folder of its own
 	PYTHONPATH=$(CURDIR)/target/ray:$(CURDIR)/python $(BIN)/pytest -q tests/ray_serve
+
+test-kube: build ## Test manifests and directories on a real kube-apiserver, built from its Go module (minutes the first time; needs Go)
+	tests/kube/server/build target/kube
+	$(BIN)/pytest -q tests/kube
 
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python

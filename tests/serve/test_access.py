@@ -46,11 +46,11 @@ class Authority:
         )
         return self
 
-    def issue(self, name: str, alternative_names: str) -> Tls:
+    def issue(self, name: str, alternative_names: str, subject: str = "/CN=test") -> Tls:
         (self.folder / "names").write_text(f"subjectAltName={alternative_names}\nbasicConstraints=CA:FALSE\n")
         self.openssl(
             *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=test"),
+            *("-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", subject),
         )
         self.openssl(
             *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"),

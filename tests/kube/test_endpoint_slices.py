@@ -1,0 +1,97 @@
+"""A fleet that follows the EndpointSlices of a Service of a real API server, under an account that may do just that."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hisparse_svc import NotAllowed, fleet
+
+api = pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kube.cluster import Cluster
+
+FOLLOWS = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
+"""All that docs/fleet.md asks for."""
+
+
+def endpoint_slice(name: str, service: str, *pods: tuple[str, str, bool]) -> dict[str, Any]:
+    """As the controller of EndpointSlices makes them."""
+    return {
+        "addressType": "IPv4",
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}},
+        "ports": [{"name": "http", "port": 7412}, {"name": "hisparse-grpc", "port": 7411}],
+        "endpoints": [
+            {"addresses": [address], "conditions": {"ready": ready}, "targetRef": {"kind": "Pod", "name": pod}}
+            for pod, address, ready in pods
+        ],
+    }
+
+
+@pytest.fixture
+def slices(kube: Cluster) -> api.DiscoveryV1Api:
+    return api.DiscoveryV1Api(kube.admin)
+
+
+def targets(members: Iterator[tuple[fleet.Member, ...]]) -> dict[str, str]:
+    return {member.name: member.target for member in next(members)}
+
+
+def test_slices_that_appear_change_and_go_are_members_that_do(
+    kube: Cluster, namespace: str, slices: api.DiscoveryV1Api
+) -> None:
+    account = kube.account(namespace, "router", [FOLLOWS])
+    closing = threading.Event()
+    service = fleet.EndpointSlices("decode", namespace, port="hisparse-grpc", api=api.DiscoveryV1Api(account.client))
+    following = service.follow(closing)
+    assert targets(following) == {}, "a Service without pods is an empty fleet"
+    slices.create_namespaced_endpoint_slice(namespace, endpoint_slice("other", "prefill", ("p", "10.0.0.9", True)))
+    first = endpoint_slice("a", "decode", ("decode-0", "10.0.0.1", True), ("decode-1", "10.0.0.2", False))
+    slices.create_namespaced_endpoint_slice(namespace, first)
+    assert targets(following) == {"decode-0": "10.0.0.1:7411"}, "of the other Service's slice nothing is seen"
+    slices.create_namespaced_endpoint_slice(namespace, endpoint_slice("b", "decode", ("decode-2", "10.0.0.3", True)))
+    assert targets(following) == {"decode-0": "10.0.0.1:7411", "decode-2": "10.0.0.3:7411"}
+    changed = endpoint_slice("a", "decode", ("decode-0", "10.0.0.1", False), ("decode-1", "10.0.0.2", True))
+    slices.replace_namespaced_endpoint_slice("a", namespace, changed)
+    assert targets(following) == {"decode-1": "10.0.0.2:7411", "decode-2": "10.0.0.3:7411"}
+    slices.delete_namespaced_endpoint_slice("a", namespace)
+    assert targets(following) == {"decode-2": "10.0.0.3:7411"}
+    closing.set()
+    slices.delete_namespaced_endpoint_slice("b", namespace)
+    assert list(following) == []
+
+
+def test_it_finds_the_cluster_of_a_kubeconfig(
+    kube: Cluster, namespace: str, slices: api.DiscoveryV1Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = kube.account(namespace, "router", [FOLLOWS])
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(account.kubeconfig))
+    slices.create_namespaced_endpoint_slice(namespace, endpoint_slice("a", "decode", ("decode-0", "10.0.0.1", True)))
+    service = fleet.EndpointSlices("decode", namespace, port=7411)
+    assert targets(service.follow(threading.Event())) == {"decode-0": "10.0.0.1:7411"}
+
+
+def test_an_account_without_a_right_says_which_one_it_needs(kube: Cluster, namespace: str) -> None:
+    none = kube.account(namespace, "none")
+    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(none.client))
+    with pytest.raises(NotAllowed, match=r"403 Forbidden; let the account list and watch endpointslices"):
+        next(service.follow(threading.Event()))
+
+
+def test_an_account_that_may_only_list_says_that_it_needs_to_watch(kube: Cluster, namespace: str) -> None:
+    lists = kube.account(namespace, "lists", [{**FOLLOWS, "verbs": ["list"]}])
+    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(lists.client))
+    following = service.follow(threading.Event())
+    assert next(following) == ()
+    with pytest.raises(NotAllowed, match=r"let the account list and watch endpointslices"):
+        next(following)
+
+
+def test_an_account_whose_token_is_no_token_is_not_allowed(kube: Cluster, namespace: str) -> None:
+    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(kube.client("no-token")))
+    with pytest.raises(NotAllowed, match="401 Unauthorized"):
+        next(service.follow(threading.Event()))
