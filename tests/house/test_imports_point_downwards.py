@@ -19,6 +19,7 @@ PYTHON_LAYERS = [
     {"_core", "_proto", "files", "scratch"},
     {"planner", "doctor", "rpc", "topk"},
     {"client", "aio", "config", "conformance", "kernels"},
+    {"kube"},
     {"fleet"},
     {"node", "replay", "simulate"},
     {"engine"},

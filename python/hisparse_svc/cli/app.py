@@ -42,6 +42,7 @@ COMMANDS = {
     "top": "Watch a node: pools, what fits, the page map, leases, admissions.",
     "leases": "List who holds what.",
     "fleet": "Say what many nodes have: who is there, what fits where, how fresh that is.",
+    "publish": "Write a node into the directory of a Kubernetes cluster.",
     "admit": "Reserve what one request needs, or say why not.",
     "release": "Give a lease back.",
     "drain": "Grant nothing new.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from hisparse_svc.cli import options, output, remote
 
 if TYPE_CHECKING:
-    from hisparse_svc.fleet import NodeView
+    from hisparse_svc.fleet import Hint, NodeView
     from hisparse_svc.rpc.values import Capacity
 
 LENGTHS = (8_192, 32_768, 131_072)
@@ -25,13 +26,15 @@ LENGTH = "Say how many more requests of N tokens fit on each node; may be repeat
 def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None, as_json: bool) -> None:
     """Say what many nodes have: which answer, what fits where, and how old that is by this machine's clock.
 
-    A router's picture of them, taken once. Which node a request would go to is decided when it is admitted.
+    A router's picture of them, taken once. Which node a request would go to is decided when it is admitted. Of a node
+    that does not answer here, figures in brackets are what its directory says it had.
     """
     lengths = [each for each in length if remote.whole("--length", each)] or list(LENGTHS)
     with remote.connect_fleet(target, timeout, lengths) as fleet:
         fleet.wait_until_seen()
-        fleet.check()
         nodes = fleet.nodes()
+        if not any(node.hint is not None and node.hint.capacity is not None for node in nodes):
+            fleet.check()  # where a directory says what nodes have, that is a picture too
     if as_json:
         output.emit_json({"nodes": [_document(node) for node in nodes], "fits": _sums(nodes, lengths)})
     else:
@@ -39,9 +42,12 @@ def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None,
 
 
 def _document(node: NodeView) -> dict[str, Any]:
-    seen = node.capacity
+    seen, hint = node.capacity, node.hint
     known = {} if seen is None else _known(seen)
     age_ms = None if node.age_s is None else round(node.age_s * 1_000)
+    if hint is not None:
+        said = {} if hint.capacity is None else _known(hint.capacity)
+        known["directory"] = {"state": hint.state, "stale": hint.stale, "age_ms": _age_ms(hint), **said}
     return {
         "name": node.name,
         "target": node.target,
@@ -50,6 +56,10 @@ def _document(node: NodeView) -> dict[str, Any]:
         "failure": node.failure or None,
         **known,
     }
+
+
+def _age_ms(hint: Hint) -> int:
+    return round((time.monotonic() - hint.heard_at) * 1_000)
 
 
 def _known(seen: Capacity) -> dict[str, Any]:
@@ -89,24 +99,43 @@ def _sums(nodes: list[NodeView], lengths: list[int]) -> list[dict[str, int]]:
 
 
 def _show(nodes: list[NodeView], lengths: list[int]) -> None:
-    columns = ("node", "state", "age", "seats free", "pages free", "largest grant")
+    told = any(node.hint is not None for node in nodes)
+    columns = ("node", "state", "age", *(("directory",) if told else ()), "seats free", "pages free", "largest grant")
     words = [f"fit {_short(length)}" for length in lengths]
     lines = []
     for node in nodes:
-        seen = node.capacity
         age = "-" if node.age_s is None else f"{node.age_s:.1f} s"
-        if seen is None:
-            figures = ["-"] * (3 + len(lengths))
-        else:
-            room = [_room(seen, name) for name in ("seats", "host_pages")]
-            figures = [f"{count:,}" for count in (*room, seen.largest_grant_tokens, *_counts(node, lengths))]
-        lines.append([output.plain(node.name), node.state, age, *figures])
+        directory = [_word(node)] if told else []
+        lines.append([output.plain(node.name), node.state, age, *directory, *_figures(node, lengths)])
     total = [f"{entry['count']:,}" for entry in _sums(nodes, lengths)]
-    lines.append(["all", "", "", "", "", "", *total])
+    lines.append(["all", *[""] * (len(columns) - 1), *total])
     output.rows(*columns, *words, lines=lines, right=(*columns[2:], *words))
     for node in nodes:
         if node.failure:
             click.echo(f"{output.plain(node.name)}: {output.plain(node.failure)}", err=True)
+
+
+def _figures(node: NodeView, lengths: list[int]) -> list[str]:
+    """Give what a node has: by its own word, else, in brackets, by its directory's."""
+    seen, hint = node.capacity, node.hint
+    said = hint.capacity if seen is None and hint is not None else None
+    if seen is not None:
+        counts, shown = _counts(node, lengths), "{:,}"
+    elif said is not None:
+        known = {fit.tokens: fit.count for fit in said.fits}
+        counts, shown, seen = [known.get(length, 0) for length in lengths], "({:,})", said
+    else:
+        return ["-"] * (3 + len(lengths))
+    room = [_room(seen, name) for name in ("seats", "host_pages")]
+    return [shown.format(count) for count in (*room, seen.largest_grant_tokens, *counts)]
+
+
+def _word(node: NodeView) -> str:
+    """Give the directory's word for a node, and how old it is."""
+    hint = node.hint
+    if hint is None:
+        return "-"
+    return f"{'stale, ' if hint.stale else ''}{hint.state} {_age_ms(hint) / 1_000:.0f} s"
 
 
 def _short(tokens: int) -> str:

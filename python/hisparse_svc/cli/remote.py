@@ -45,7 +45,8 @@ CERTIFICATES = "hisparse_svc.certificates"
 
 ONE = "unix:PATH or HOST:PORT.  [HISPARSE_TARGET, else the socket that `serve` makes]"
 SEVERAL = (
-    "Nodes: a list such as unix:PATH,HOST:PORT, file:PATH, dns:HOST:PORT or kubernetes:NAMESPACE/SERVICE:PORT.  "
+    "Nodes: a list such as unix:PATH,HOST:PORT, file:PATH, dns:HOST:PORT, kubernetes:NAMESPACE/SERVICE:PORT or "
+    "kubernetes-nodes:NAMESPACE.  "
     "[HISPARSE_TARGET, else the socket that `serve` makes]"
 )
 

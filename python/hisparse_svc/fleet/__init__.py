@@ -10,7 +10,16 @@ The rules (what a view says, whom to ask, when to leave a node alone) are in `hi
 """
 
 from hisparse_svc.fleet.book import NodeView, Ranked
-from hisparse_svc.fleet.directories import Directory, DnsName, EndpointSlices, Member, StaticList, WatchedFile
+from hisparse_svc.fleet.directories import (
+    Directory,
+    DnsName,
+    EndpointSlices,
+    Hint,
+    KubernetesNodes,
+    Member,
+    StaticList,
+    WatchedFile,
+)
 from hisparse_svc.fleet.errors import (
     AllDraining,
     Attempt,
@@ -37,6 +46,8 @@ __all__ = [
     "FleetBusy",
     "FleetQuota",
     "HeldLease",
+    "Hint",
+    "KubernetesNodes",
     "Member",
     "NeverFitsAnywhere",
     "NoNodeAnswers",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hisparse_svc.errors import HiSparseError
-    from hisparse_svc.fleet.directories.member import Member
+    from hisparse_svc.fleet.directories.member import Hint, Member
     from hisparse_svc.rpc.values import Capacity
 
 PINGS_PER_SECOND = 200
@@ -44,6 +44,8 @@ class NodeView:
     """What it said last; `None` before its first word."""
     failure: str
     """Why its watch is down; empty where it is not."""
+    hint: Hint | None = None
+    """What the directory says of it, where it says more than who it is; the node's own word beats it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Known:
     streaming: bool = False
     """Its watch's stream is open; nothing may have been heard on it for long."""
     pinged_at: float = 0.0
+    hint: Hint | None = None
+    """What the directory says of it."""
     left: bool = field(default=False)
     """It is no member any more."""
 
@@ -116,8 +120,10 @@ class Book:
                 self.router.remove(known.number)
             joined = []
             for name, member in wanted.items():
-                if name not in self._by_name:
-                    known = Known(member, self.router.add(time.monotonic()))
+                if name in self._by_name:
+                    self._by_name[name].hint = member.hint
+                else:
+                    known = Known(member, self.router.add(time.monotonic()), hint=member.hint)
                     self._by_number[known.number] = self._by_name[name] = known
                     joined.append(known)
             self.listed, self.failure = True, None
@@ -195,7 +201,8 @@ class Book:
             draining = known.capacity is not None and known.capacity.draining
             alive = "draining" if draining else "stale" if age_s > self.stale_after_s else "live"
             state = alive if watched else "silent"
-        return NodeView(known.member.name, known.member.target, state, age_s, known.capacity, known.failure)
+        member = known.member
+        return NodeView(member.name, member.target, state, age_s, known.capacity, known.failure, known.hint)
 
     def emptiness(self) -> errors.EmptyFleet:
         """Say that there is no node."""
@@ -226,14 +233,17 @@ class Book:
             raise self.silence(len(nodes))
 
     def rank(self, tokens: int, pages: int, prefix_hashes: Sequence[bytes]) -> list[Ranked]:
-        """Give the order in which a request would ask."""
+        """Give the order in which a request would ask; of those unheard, the ones nobody vouches for come last."""
         ranked = self.router.rank(tokens=tokens, pages=pages, prefix_hashes=prefix_hashes, now_s=time.monotonic())
-        found = []
+        found: list[Ranked] = []
+        doubtful: list[Ranked] = []
         for number, standing, shared_pages, left_milli in ranked:
             known = self.known(number)
             if known is not None:
-                found.append(Ranked(known.member.name, standing, shared_pages, left_milli / 1_000))
-        return found
+                stale = known.hint is not None and known.hint.stale and standing in ("silent", "unseen")
+                place = Ranked(known.member.name, standing, shared_pages, left_milli / 1_000)
+                (doubtful if stale else found).append(place)
+        return found + doubtful
 
     def being_settled(self, request: tuple[str, str]) -> list[int]:
         """Give the nodes where an earlier attempt of a request (tenant, id) is still being taken back."""

@@ -44,8 +44,8 @@ class Fleet:
     Each node costs a thread; beyond some hundreds of nodes use `hisparse_svc.fleet.aio.Fleet`.
 
     Args:
-        nodes: `unix:/run/a.sock,10.0.0.7:7411`, `file:PATH`, `dns:HOST:PORT`, `kubernetes:NAMESPACE/SERVICE:PORT`; or
-            a list of targets or members; or a directory of one's own.
+        nodes: `unix:/run/a.sock,10.0.0.7:7411`, `file:PATH`, `dns:HOST:PORT`, `kubernetes:NAMESPACE/SERVICE:PORT`,
+            `kubernetes-nodes:NAMESPACE`; or a list of targets or members; or a directory of one's own.
         tls: Certificates for the nodes beyond this machine; by default those that the environment names.
         lengths: Lengths in tokens that each node's capacity answers in `fits`.
         policy: What makes one fitting node better than another: `most_left` (the default), `best_fit`, `most_free`,

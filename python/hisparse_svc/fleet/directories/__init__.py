@@ -6,18 +6,34 @@
     file:/etc/hisparse/nodes            WatchedFile       one a line, read again when it changes
     dns:decode.pool.svc:7411            DnsName           every address of a name
     kubernetes:NAMESPACE/SERVICE:PORT   EndpointSlices    the ready endpoints of a Service
+    kubernetes-nodes:NAMESPACE          KubernetesNodes   what the nodes of a namespace write of themselves
 """
 
 from __future__ import annotations
 
+import re
+
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.fleet.directories.dns import DnsName
 from hisparse_svc.fleet.directories.endpoint_slices import EndpointSlices
-from hisparse_svc.fleet.directories.member import Directory, Member
+from hisparse_svc.fleet.directories.kubernetes_nodes import KubernetesNodes
+from hisparse_svc.fleet.directories.member import Directory, Hint, Member
 from hisparse_svc.fleet.directories.static import StaticList
 from hisparse_svc.fleet.directories.watched_file import WatchedFile
 
-__all__ = ["Directory", "DnsName", "EndpointSlices", "Member", "StaticList", "WatchedFile", "read"]
+__all__ = [
+    "Directory",
+    "DnsName",
+    "EndpointSlices",
+    "Hint",
+    "KubernetesNodes",
+    "Member",
+    "StaticList",
+    "WatchedFile",
+    "read",
+]
+
+NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def read(text: str, field: str = "nodes") -> Directory:
@@ -38,4 +54,9 @@ def read(text: str, field: str = "nodes") -> Directory:
             rule = "must be kubernetes:NAMESPACE/SERVICE or kubernetes:NAMESPACE/SERVICE:PORT"
             raise InvalidInput([Problem(field, f'"{text}"', rule, "write kubernetes:serving/decode:grpc")])
         return EndpointSlices(service, namespace, port=int(port) if port.isdecimal() else port or None)
+    if colon and kind == "kubernetes-nodes":
+        if NAMESPACE.fullmatch(rest) is None:
+            rule = "must be kubernetes-nodes:NAMESPACE"
+            raise InvalidInput([Problem(field, f'"{text}"', rule, "write kubernetes-nodes:serving")])
+        return KubernetesNodes(rest)
     return StaticList(part for part in text.split(",") if part.strip())

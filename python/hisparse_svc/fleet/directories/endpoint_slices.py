@@ -13,13 +13,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.fleet.directories.member import Member
+from hisparse_svc.kube.api import client_library, configured
 from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable, Iterator
+
+    from hisparse_svc.errors import HiSparseError
 
 WATCH_S = 60
 """Longest watch before it begins anew: so often `closing` is seen where nothing happens."""
@@ -47,7 +49,9 @@ class EndpointSlices:
     ) -> None:
         self.service, self.namespace, self.port = service, namespace, port
         self._client = client_library()
-        self._api = api if api is not None else self._client.DiscoveryV1Api(configured(self._client))
+        self._api = (
+            api if api is not None else self._client.DiscoveryV1Api(self._client.ApiClient(configured(self._client)))
+        )
 
     def follow(self, closing: threading.Event) -> Iterator[tuple[Member, ...]]:
         """Give the members now, and after every change.
@@ -132,37 +136,3 @@ class EndpointSlices:
     def __str__(self) -> str:
         """Say where the members come from."""
         return f"EndpointSlices of {self.namespace}/{self.service}"
-
-
-def client_library() -> Any:
-    """Import the official client.
-
-    Raises:
-        InvalidInput: It is not installed.
-    """
-    try:
-        return importlib.import_module("kubernetes.client")
-    except ImportError:
-        rule = "needs the official Kubernetes client, which is not installed"
-        problem = Problem("nodes", "kubernetes", rule, "pip install 'hisparse-svc[kubernetes]'")
-        raise InvalidInput([problem]) from None
-
-
-def configured(client: Any) -> Any:
-    """Give an API client of the pod's service account, else of the kubeconfig.
-
-    Raises:
-        InvalidInput: There is neither.
-    """
-    config = importlib.import_module("kubernetes.config")
-    settings = client.Configuration()
-    try:
-        config.load_incluster_config(client_configuration=settings)
-    except config.ConfigException:
-        try:
-            config.load_kube_config(client_configuration=settings)
-        except config.ConfigException as failure:
-            rule = f"no cluster is configured: {failure}"
-            problem = Problem("nodes", "kubernetes", rule, "run it in a pod, or set KUBECONFIG")
-            raise InvalidInput([problem]) from None
-    return client.ApiClient(settings)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from hisparse_svc.errors import InvalidInput, Problem
@@ -18,9 +18,25 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Iterable, Iterator
 
+    from hisparse_svc.rpc.values import Capacity
+
 NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)")
 LONGEST_NAME = 253
 """Letters of a Kubernetes object's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a directory says of a node: all that is known before the node's own first word, and news after it."""
+
+    state: str
+    """The directory's word: `serving`, `draining`, `recovering`, `unreachable` or `unknown`."""
+    stale: bool
+    """Nobody vouches for the node any more; it may be there all the same."""
+    heard_at: float
+    """When this was new, seconds of `time.monotonic`."""
+    capacity: Capacity | None
+    """What the node had then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +47,8 @@ class Member:
     """What it is called in errors and tables, unique in the fleet: a pod's name, or its target."""
     target: str
     """Where it is: `unix:PATH` or `HOST:PORT`."""
+    hint: Hint | None = field(default=None, compare=False)
+    """What the directory says of it; two members that differ in nothing else are the same."""
 
 
 class Directory(Protocol):

@@ -1,0 +1,146 @@
+"""A fleet that its nodes write themselves: the HisparseNodes and Leases of a namespace, listed and then watched.
+
+::
+
+    nodes  ─ reflector, a thread ─┐
+                                  ├─► queue ─► Roster ─► members, with hints     at once where one came or left,
+    leases ─ reflector, a thread ─┘                                              else once in `HINT_S`
+
+Needs the extra `kubernetes`; its account needs the Role `hisparse-node-reader` of deploy/kubernetes/components.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from queue import Empty, Queue
+from typing import TYPE_CHECKING
+
+from hisparse_svc.errors import HiSparseError
+from hisparse_svc.fleet.directories.roster import Roster
+from hisparse_svc.kube import objects
+from hisparse_svc.kube.api import Api, Rejected
+from hisparse_svc.kube.reflector import Reflector
+from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hisparse_svc.fleet.directories.member import Member
+    from hisparse_svc.kube.reflector import Event
+
+HINT_S = 1.0
+"""Between two times that hints alone are told: thousands of nodes refresh all the time."""
+LOOK_S = 1.0
+"""Longest until `closing` is seen."""
+
+NODES, LEASES = "HisparseNodes", "Leases"
+LABELLED = f"{objects.LABEL}=true"
+
+Word = tuple[str, "Event | HiSparseError"]
+
+
+class KubernetesNodes:
+    """The nodes that are published in a namespace.
+
+    Args:
+        namespace: Where.
+        api: An API server of one's own; by default the pod's, else the kubeconfig's.
+
+    Raises:
+        InvalidInput: The official client is not installed, or no cluster is configured.
+    """
+
+    def __init__(self, namespace: str, *, api: Api | None = None) -> None:
+        self.namespace = namespace
+        self._api = api if api is not None else Api()
+        self._roster = Roster()
+        self._versions = {NODES: "", LEASES: ""}
+        """How far each kind is taken in: where to go on after a failure."""
+
+    def follow(self, closing: threading.Event) -> Iterator[tuple[Member, ...]]:
+        """Give the members now, and after every change. Followed again after a failure it goes on from where it was.
+
+        Raises:
+            NotAllowed: The account may not list or watch them.
+            Unreachable: The API server does not answer, or the cluster has no such kind.
+        """
+        words: Queue[Word] = Queue()
+        ended = threading.Event()
+        reflectors = {
+            NODES: Reflector(self._api, objects.nodes_path(self.namespace), "", self._versions[NODES]),
+            LEASES: Reflector(self._api, objects.leases_path(self.namespace), LABELLED, self._versions[LEASES]),
+        }
+        for kind, reflector in reflectors.items():
+            name = f"hisparse-fleet-{kind.lower()}"
+            threading.Thread(target=_read, args=(kind, reflector, ended, words), name=name, daemon=True).start()
+        try:
+            yield from self._rounds(closing, words)
+        finally:
+            ended.set()
+            self._roster.lost(time.monotonic())
+            for reflector in reflectors.values():
+                reflector.close()
+
+    def _rounds(self, closing: threading.Event, words: Queue[Word]) -> Iterator[tuple[Member, ...]]:
+        told: tuple[Member, ...] = ()
+        standing: set[str] = set()
+        told_at, stale_at, news = -math.inf, math.inf, False
+        while not closing.is_set():
+            now = time.monotonic()
+            for kind, event in _waiting(words, min(stale_at - now, LOOK_S if not news else told_at + HINT_S - now)):
+                if isinstance(event, HiSparseError):
+                    raise self._error(kind, event)
+                take = self._roster.take_node if kind == NODES else self._roster.take_lease
+                take(event, time.monotonic())
+                self._versions[kind] = event.version
+                standing.add(kind)
+                news = True
+            now = time.monotonic()
+            if len(standing) < len(self._versions) or not (news or now >= stale_at):
+                continue
+            members = self._roster.members(now)
+            stale_at = self._roster.next_stale_at(now)
+            if set(members) != set(told) or now >= told_at + HINT_S or _stale(members) != _stale(told):
+                told, told_at, news = members, now, False
+                yield members
+
+    def _error(self, kind: str, failure: HiSparseError) -> HiSparseError:
+        if not isinstance(failure, Rejected):
+            return failure
+        what = f"{kind} of the namespace {self.namespace} cannot be read: {failure}"
+        if failure.status in (401, 403):
+            return NotAllowed(f"{what}; bind the Role hisparse-node-reader to this account there")
+        if failure.status == 404:
+            return Unreachable(f"{what}; the cluster has no such kind: apply deploy/kubernetes/cluster")
+        return Unreachable(f"{what}; look at the API server")
+
+    def __str__(self) -> str:
+        """Say where the members come from."""
+        return f"HisparseNodes of {self.namespace}"
+
+
+def _read(kind: str, reflector: Reflector, ended: threading.Event, words: Queue[Word]) -> None:
+    """Hand on what happens, and the failure that ends it."""
+    try:
+        for event in reflector.follow(ended):
+            words.put((kind, event))
+    except HiSparseError as failure:
+        words.put((kind, failure))
+    except Exception as failure:  # what no rule foresees must not end a thread without a word
+        words.put((kind, Unreachable(f"{kind} cannot be followed: {failure!r}; look at this process's log")))
+
+
+def _waiting(words: Queue[Word], longest_s: float) -> Iterator[Word]:
+    """Give what has come, after a wait for the first of it."""
+    try:
+        yield words.get(timeout=min(max(longest_s, 0.001), LOOK_S))
+        while True:
+            yield words.get_nowait()
+    except Empty:
+        return
+
+
+def _stale(members: tuple[Member, ...]) -> set[str]:
+    return {member.name for member in members if member.hint is not None and member.hint.stale}

@@ -1,0 +1,151 @@
+"""What a namespace's HisparseNodes and Leases say, put together. No I/O; times are of the caller's monotonic clock.
+
+::
+
+    HisparseNode ─► who, where, a hint of what it has ─┐
+                                                       ├─► members: the roomiest in front, stale ones last
+    Lease ─► renewed? ─► for how long it still counts ─┘
+
+A Lease counts for its duration from when this process saw it renewed, as leader election does it: no other machine's
+clock has a part in that. Only at first sight its age is the API server's: when it was written, against the time of the
+answer. While the watch is down nobody can be seen to renew, so that time does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hisparse_svc.fleet.directories.member import LONGEST_NAME, Hint, Member
+from hisparse_svc.kube import objects
+from hisparse_svc.kube.reflector import Changed, Listed, Stands
+from hisparse_svc.rpc.target import HOST_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from hisparse_svc.kube.objects import Document
+    from hisparse_svc.kube.reflector import Event
+
+MOST_DURATION_S = 3_600
+"""A Lease counts no longer, whatever it says."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """An object, and when it was last written anew, by this process's clock."""
+
+    document: Document
+    word: str
+    """Another one when somebody wrote it anew."""
+    at: float
+
+
+class Roster:
+    """The nodes of a namespace."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Heard] = {}
+        self._leases: dict[str, Heard] = {}
+        self._deaf_since: float | None = None
+        """Since when no renewal can be seen."""
+
+    def take_node(self, event: Event, now: float) -> None:
+        """Take in what happened to a HisparseNode."""
+        _take(self._nodes, event, now, _node_word, "status")
+
+    def take_lease(self, event: Event, now: float) -> None:
+        """Take in what happened to a Lease."""
+        _take(self._leases, event, now, _lease_word, "")
+        if isinstance(event, Stands) and self._deaf_since is not None:
+            for heard in self._leases.values():
+                heard.at += max(now - max(self._deaf_since, heard.at), 0.0)
+            self._deaf_since = None
+
+    def lost(self, now: float) -> None:
+        """Nothing is heard from now on, until a watch of Leases stands again."""
+        if self._deaf_since is None:
+            self._deaf_since = now
+
+    def members(self, now: float) -> tuple[Member, ...]:
+        """Give all nodes that have not left: those that grant and have most room first, stale ones last."""
+        now = now if self._deaf_since is None else min(now, self._deaf_since)
+        found = []
+        for name, heard in self._nodes.items():
+            document, status = heard.document, heard.document.get("status") or {}
+            target = str((document.get("spec") or {}).get("address", ""))
+            if HOST_PORT.fullmatch(target) is None or status.get("state") == objects.STOPPED:
+                continue
+            state = str(status.get("state") or "unknown").lower()
+            hint = Hint(state, now >= self._stale_at(name), heard.at, objects.read_capacity(status))
+            found.append(Member(name[:LONGEST_NAME], target, hint))
+        return tuple(sorted(found, key=_order))
+
+    def next_stale_at(self, now: float) -> float:
+        """Give when the next node becomes stale if nothing is heard before; infinity where none does."""
+        if self._deaf_since is not None:
+            return math.inf
+        return min((at for at in map(self._stale_at, self._nodes) if at > now), default=math.inf)
+
+    def _stale_at(self, name: str) -> float:
+        heard = self._leases.get(name)
+        spec = {} if heard is None else heard.document.get("spec") or {}
+        if heard is None or not spec.get("holderIdentity"):
+            return -math.inf  # nobody vouches for it
+        duration_s = spec.get("leaseDurationSeconds")
+        return heard.at + min(duration_s if isinstance(duration_s, int) else 0, MOST_DURATION_S)
+
+
+def _take(
+    known: dict[str, Heard], event: Event, now: float, word_of: Callable[[Document], str], subresource: str
+) -> None:
+    if isinstance(event, Listed):
+        before = dict(known)
+        known.clear()
+        for document in event.items:
+            heard = Heard(document, word_of(document), now - _age_s(document, subresource, event.server_time))
+            known[_name(document)] = _since(before.get(_name(document)), heard, now)
+    elif isinstance(event, Changed):
+        last = known.pop(_name(event.document), None)
+        if not event.gone:
+            known[_name(event.document)] = _since(last, Heard(event.document, word_of(event.document), now), now)
+
+
+def _since(last: Heard | None, heard: Heard, now: float) -> Heard:
+    """Give what was heard with when it was new: of one that says the same as the last, when that was."""
+    if last is not None:
+        heard.at = last.at if last.word == heard.word else now
+    return heard
+
+
+def _name(document: Document) -> str:
+    return str((document.get("metadata") or {}).get("name", ""))
+
+
+def _age_s(document: Document, subresource: str, server_time: datetime | None) -> float:
+    written = objects.written_at(document, subresource)
+    if written is None or server_time is None:
+        return 0.0
+    return max((server_time - written).total_seconds(), 0.0)
+
+
+def _node_word(document: Document) -> str:
+    status = document.get("status") or {}
+    return f"{status.get('refreshedAt')} {status.get('state')}"
+
+
+def _lease_word(document: Document) -> str:
+    spec = document.get("spec") or {}
+    return " ".join(
+        str(spec.get(field)) for field in ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions")
+    )
+
+
+def _order(member: Member) -> tuple[bool, bool, int, str]:
+    """Who is connected to first: where a router starts, the likeliest nodes are known first."""
+    hint = member.hint
+    assert hint is not None  # noqa: S101 - made above
+    grant = 0 if hint.capacity is None else hint.capacity.largest_grant_tokens
+    return hint.stale, hint.state != "serving", -grant, member.name

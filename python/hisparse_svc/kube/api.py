@@ -1,0 +1,246 @@
+"""Calls to the API server. The official client finds the cluster and its credentials; the requests are made here.
+
+::
+
+    pod's service account, else kubeconfig ─► Configuration ─► Api.get, apply, watch ─► plain documents
+                                                                        └─► Away, Rejected
+
+The typed calls of that client changed from one release to the next; its configuration and its connections did not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlencode
+
+from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
+from hisparse_svc.rpc.refusals import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+
+CALL_S = 10.0
+"""Longest that one call may take."""
+QUIET_S = 15.0
+"""How long past its own end a watch may say nothing before its connection counts as broken."""
+MOST_TEXT = 500
+"""Letters of a server's message that are kept."""
+
+APPLY = "application/apply-patch+yaml"
+"""Server-side apply; JSON is YAML."""
+
+Document = dict[str, Any]
+
+
+class Away(Unreachable):
+    """The API server does not answer."""
+
+
+class Rejected(HiSparseError):
+    """The API server answered, and the answer is no.
+
+    Attributes:
+        status: The code of HTTP.
+        reason: Kubernetes' word for it, such as `NotFound`; empty where it gave none.
+        text: What it says.
+        retry_after_s: When it wants to be asked again; `None` where it does not say.
+    """
+
+    exit_code: ClassVar[int] = 4
+
+    def __init__(self, status: int, reason: str, text: str, retry_after_s: float | None = None) -> None:
+        self.status, self.reason, self.text, self.retry_after_s = status, reason, text, retry_after_s
+        super().__init__(f"{status} {reason}: {text}" if text else f"{status} {reason}")
+
+
+class Events:
+    """What a watch tells, one document at a time."""
+
+    def __init__(self, response: Any, away: Callable[[Exception], Away]) -> None:
+        self._response, self._away = response, away
+        self._errors = importlib.import_module("urllib3.exceptions")
+
+    def __iter__(self) -> Iterator[Document]:
+        """Give each event until the server ends the watch.
+
+        Raises:
+            Away: The connection broke.
+            Rejected: The server ends it with an error; 410 where the version has become too old.
+        """
+        kept = b""
+        try:
+            for part in self._response.stream(amt=None, decode_content=True):
+                *lines, kept = (kept + part).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield self._event(line)
+        except (self._errors.HTTPError, OSError) as failure:
+            raise self._away(failure) from None
+        finally:
+            self._response.close()
+
+    def _event(self, line: bytes) -> Document:
+        event = _document(line)
+        if event.get("type") == "ERROR":
+            told = event.get("object") or {}
+            raise Rejected(int(told.get("code", 500)), told.get("reason", ""), _short(told.get("message", "")))
+        return event
+
+    def close(self) -> None:
+        """End it, from any thread: a reader that blocks wakes up where the connection can be shut down."""
+        shutdown = getattr(self._response, "shutdown", None)  # of urllib3 2.3
+        if shutdown is not None:
+            with contextlib.suppress(Exception):  # it has ended by itself
+                shutdown()
+
+
+class Api:
+    """One API server, as one account.
+
+    Args:
+        configuration: A `kubernetes.client.Configuration` of one's own; by default the pod's service account, else the
+            kubeconfig.
+
+    Raises:
+        InvalidInput: The official client is not installed, or no cluster is configured.
+    """
+
+    def __init__(self, configuration: Any = None) -> None:
+        client = client_library()
+        self._configuration = configuration if configuration is not None else configured(client)
+        self._connections = client.ApiClient(self._configuration).rest_client.pool_manager
+        self._errors = importlib.import_module("urllib3.exceptions")
+
+    def get(self, path: str, query: Mapping[str, Any]) -> tuple[Document, datetime | None]:
+        """Read; gives what is there, and the server's own time.
+
+        Raises:
+            Away: It does not answer.
+            Rejected: It says no.
+        """
+        response = self._send("GET", path, query, timeout_s=CALL_S)
+        return _document(response.data), _date(response.headers.get("Date"))
+
+    def apply(self, path: str, body: Document, *, manager: str, timeout_s: float = CALL_S) -> Document:
+        """Make an object, or the fields of it that `body` names, as they are there; fields of others stay.
+
+        Raises:
+            Away: It does not answer.
+            Rejected: It says no.
+        """
+        query = {"fieldManager": manager, "force": "true"}
+        return _document(self._send("PATCH", path, query, timeout_s=timeout_s, body=json.dumps(body).encode()).data)
+
+    def watch(self, path: str, query: Mapping[str, Any], *, longest_s: int) -> Events:
+        """Open a watch from a version on; the server ends it after `longest_s`.
+
+        Raises:
+            Away: It does not answer.
+            Rejected: It says no; 410 where the version is too old.
+        """
+        whole = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": longest_s}
+        return Events(self._send("GET", path, whole, timeout_s=longest_s + QUIET_S, stream=True), self._away)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        body: bytes | None = None,
+        stream: bool = False,
+    ) -> Any:
+        headers = {"Accept": "application/json", "User-Agent": "hisparse-svc", **self._credentials()}
+        if body is not None:
+            headers["Content-Type"] = APPLY
+        timeout = importlib.import_module("urllib3").Timeout(connect=min(timeout_s, CALL_S), read=timeout_s)
+        url = f"{self._configuration.host.rstrip('/')}{path}?{urlencode(query)}"
+        try:
+            response = self._connections.request(
+                method, url, body=body, headers=headers, timeout=timeout, retries=False, preload_content=not stream
+            )
+            if not 200 <= response.status < 300:
+                raise _rejected(response.status, response.reason, response.data, response.headers.get("Retry-After"))
+        except (self._errors.HTTPError, OSError) as failure:
+            raise self._away(failure) from None
+        return response
+
+    def _credentials(self) -> dict[str, str]:
+        """Give the account's token, which the configuration reads again as it is renewed."""
+        found = self._configuration.auth_settings().values()
+        return {each["key"]: each["value"] for each in found if each["in"] == "header"}
+
+    def _away(self, failure: Exception) -> Away:
+        what = str(getattr(failure, "reason", None) or failure)[:MOST_TEXT]
+        where = self._configuration.host
+        return Away(f"the Kubernetes API at {where} does not answer: {what}; look whether it is up and let through")
+
+
+def _document(data: bytes) -> Document:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        raise Rejected(502, "NotJson", _short(data.decode("utf-8", "replace"))) from None
+    return found if isinstance(found, dict) else {}
+
+
+def _rejected(status: int, phrase: str | None, data: bytes, retry_after: str | None) -> Rejected:
+    try:
+        told = json.loads(data)
+    except ValueError:
+        told = {}
+    told = told if isinstance(told, dict) else {}
+    text = told.get("message") or data.decode("utf-8", "replace")
+    after = float(retry_after) if retry_after and retry_after.isdecimal() else None
+    return Rejected(status, told.get("reason") or phrase or "", _short(text), after)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:MOST_TEXT]
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text) if text else None
+    except ValueError:
+        return None
+
+
+def client_library() -> Any:
+    """Import the official client.
+
+    Raises:
+        InvalidInput: It is not installed.
+    """
+    try:
+        return importlib.import_module("kubernetes.client")
+    except ImportError:
+        rule = "needs the official Kubernetes client, which is not installed"
+        problem = Problem("nodes", "kubernetes", rule, "pip install 'hisparse-svc[kubernetes]'")
+        raise InvalidInput([problem]) from None
+
+
+def configured(client: Any) -> Any:
+    """Give the configuration of the pod's service account, else of the kubeconfig.
+
+    Raises:
+        InvalidInput: There is neither.
+    """
+    config = importlib.import_module("kubernetes.config")
+    settings = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException:
+        try:
+            config.load_kube_config(client_configuration=settings)
+        except config.ConfigException as failure:
+            rule = f"no cluster is configured: {failure}"
+            problem = Problem("nodes", "kubernetes", rule, "run it in a pod, or set KUBECONFIG")
+            raise InvalidInput([problem]) from None
+    return settings
