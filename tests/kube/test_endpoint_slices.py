@@ -6,12 +6,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hisparse_svc import NotAllowed, fleet
+from hisparse_svc import NotAllowed, Unreachable, fleet
+
+from tests.serve.test_access import Authority
 
 api = pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.kube.cluster import Cluster
 
@@ -75,23 +78,37 @@ def test_it_finds_the_cluster_of_a_kubeconfig(
     assert targets(service.follow(threading.Event())) == {"decode-0": "10.0.0.1:7411"}
 
 
-def test_an_account_without_a_right_says_which_one_it_needs(kube: Cluster, namespace: str) -> None:
-    none = kube.account(namespace, "none")
-    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(none.client))
-    with pytest.raises(NotAllowed, match=r"403 Forbidden; let the account list and watch endpointslices"):
-        next(service.follow(threading.Event()))
-
-
-def test_an_account_that_may_only_list_says_that_it_needs_to_watch(kube: Cluster, namespace: str) -> None:
-    lists = kube.account(namespace, "lists", [{**FOLLOWS, "verbs": ["list"]}])
-    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(lists.client))
+@pytest.mark.parametrize("verbs", [(), ("list",), ("watch",)])
+def test_an_account_without_a_right_says_which_one_it_lacks(
+    kube: Cluster, namespace: str, verbs: tuple[str, ...]
+) -> None:
+    account = kube.account(namespace, "router", [{**FOLLOWS, "verbs": list(verbs)}] if verbs else [])
+    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(account.client))
     following = service.follow(threading.Event())
-    assert next(following) == ()
-    with pytest.raises(NotAllowed, match=r"let the account list and watch endpointslices"):
+    lacks = "watch" if verbs == ("list",) else "list"
+    if lacks == "watch":
+        assert next(following) == ()
+    with pytest.raises(NotAllowed) as refused:
         next(following)
+    who = f'"system:serviceaccount:{namespace}:router"'
+    what = f'"endpointslices" in API group "discovery.k8s.io" in the namespace "{namespace}"'
+    assert f"User {who} cannot {lacks} resource {what}" in str(refused.value)
+    assert str(refused.value).endswith("; let the account list and watch endpointslices of discovery.k8s.io")
 
 
-def test_an_account_whose_token_is_no_token_is_not_allowed(kube: Cluster, namespace: str) -> None:
+def test_a_token_that_the_cluster_does_not_know_says_so(kube: Cluster, namespace: str) -> None:
     service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(kube.client("no-token")))
-    with pytest.raises(NotAllowed, match="401 Unauthorized"):
+    with pytest.raises(NotAllowed, match="401 Unauthorized: Unauthorized; look whether the token or certificate is this cluster's"):
         next(service.follow(threading.Event()))
+
+
+def test_a_cluster_that_is_known_by_another_authority_is_not_reached(
+    kube: Cluster, namespace: str, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path).begin()
+    settings = api.Configuration(host=kube.url)
+    settings.ssl_ca_cert, settings.retries = str(other.folder / "ca.pem"), False
+    with api.ApiClient(settings) as stranger:
+        service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(stranger))
+        with pytest.raises(Unreachable, match="certificate"):
+            next(service.follow(threading.Event()))

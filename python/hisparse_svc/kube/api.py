@@ -166,7 +166,7 @@ class Api:
                 method, url, body=body, headers=headers, timeout=timeout, retries=False, preload_content=not stream
             )
             if not 200 <= response.status < 300:
-                raise _rejected(response.status, response.reason, response.data, response.headers.get("Retry-After"))
+                raise rejected(response.status, response.reason, response.data, response.headers.get("Retry-After"))
         except (self._errors.HTTPError, OSError) as failure:
             raise self._away(failure) from None
         return response
@@ -190,7 +190,8 @@ def _document(data: bytes) -> Document:
     return found if isinstance(found, dict) else {}
 
 
-def _rejected(status: int, phrase: str | None, data: bytes, retry_after: str | None) -> Rejected:
+def rejected(status: int, phrase: str | None, data: bytes, retry_after: str | None = None) -> Rejected:
+    """Give what an answer that is no success says: of a missing right, whose account lacks which one, and where."""
     try:
         told = json.loads(data)
     except ValueError:

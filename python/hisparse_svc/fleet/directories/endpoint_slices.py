@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc.fleet.directories.member import Member
-from hisparse_svc.kube.api import client_library, configured
+from hisparse_svc.kube.api import client_library, configured, rejected
 from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
@@ -105,8 +105,11 @@ class EndpointSlices:
             raise Unreachable(f"the Kubernetes API does not answer: {failure}; look whether it is up") from None
 
     def _error(self, failure: Any) -> HiSparseError:
-        what = f"EndpointSlices of {self.namespace}/{self.service} cannot be read: {failure.status} {failure.reason}"
-        if failure.status in (401, 403):
+        told = rejected(failure.status, failure.reason, (failure.body or "").encode())
+        what = f"EndpointSlices of {self.namespace}/{self.service} cannot be read: {told}"
+        if failure.status == 401:
+            return NotAllowed(f"{what}; look whether the token or certificate is this cluster's, and not too old")
+        if failure.status == 403:
             return NotAllowed(f"{what}; let the account list and watch endpointslices of discovery.k8s.io")
         return Unreachable(f"{what}; look at the API server")
 
