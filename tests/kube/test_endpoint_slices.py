@@ -98,7 +98,9 @@ def test_an_account_without_a_right_says_which_one_it_lacks(
 
 def test_a_token_that_the_cluster_does_not_know_says_so(kube: Cluster, namespace: str) -> None:
     service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(kube.client("no-token")))
-    with pytest.raises(NotAllowed, match="401 Unauthorized: Unauthorized; look whether the token or certificate is this cluster's"):
+    with pytest.raises(
+        NotAllowed, match="401 Unauthorized: Unauthorized; look whether the token or certificate is this cluster's"
+    ):
         next(service.follow(threading.Event()))
 
 
