@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.kube.manifests import FOLDER, changed, named, of_kind, pods_of, render
 
 api = pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
 yaml = pytest.importorskip("yaml", reason="no PyYAML: run make setup")
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.kube.cluster import Cluster
+    from tests.kube.manifests import Manifest
 
-Manifest = dict[str, Any]
-
-FOLDER = ROOT / "deploy/kubernetes"
 ALL = sorted(str(path.parent.relative_to(FOLDER)) for path in FOLDER.rglob("kustomization.yaml"))
 COMPONENTS = [name for name in ALL if "kind: Component" in (FOLDER / name / "kustomization.yaml").read_text()]
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -31,7 +29,7 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 def rendered(kube: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[Manifest]]:
     """Renders a kustomization, as kubectl does; a component by itself upon the base."""
 
-    def render(name: str) -> list[Manifest]:
+    def one(name: str) -> list[Manifest]:
         where = FOLDER / name
         if name in COMPONENTS:
             made = tmp_path_factory.mktemp("component").resolve()
@@ -39,11 +37,9 @@ def rendered(kube: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Callabl
             text = yaml.safe_dump({"resources": resources, "components": components})
             (made / "kustomization.yaml").write_text(text, encoding="utf-8")
             where = made
-        done = kube.kubectl("kustomize", str(where))
-        assert done.code == 0, done.err
-        return [each for each in yaml.safe_load_all(done.out) if each]
+        return render(kube, where)
 
-    return render
+    return one
 
 
 @pytest.fixture(scope="module")
@@ -63,38 +59,6 @@ def monitoring(kube: Cluster) -> None:
         "wait", "--for=condition=Established", "--timeout=20s", *(f"--filename={each}" for each in kinds)
     )
     assert done.code == 0, done.err
-
-
-def of_kind(manifests: list[Manifest], kind: str) -> Manifest:
-    (found,) = [each for each in manifests if each["kind"] == kind]
-    return copy.deepcopy(found)
-
-
-def pods_of(manifests: list[Manifest]) -> list[Manifest]:
-    """The pods that the controllers would make."""
-    return [
-        {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(each["spec"]["template"])}
-        for each in manifests
-        if each["kind"] in ("Deployment", "DaemonSet", "StatefulSet")
-    ]
-
-
-def named(pod: Manifest, name: str = "decode-0") -> Manifest:
-    return {**pod, "metadata": {**pod["metadata"], "name": name}}
-
-
-def changed(document: Manifest, path: str, value: object) -> Manifest:
-    """The document with one place set, or removed where the value is `...`."""
-    document = copy.deepcopy(document)
-    *way, last = [int(step) if step.isdecimal() else step for step in path.split("/")]
-    place: Any = document
-    for step in way:
-        place = place[step]
-    if value is ...:
-        del place[last]
-    else:
-        place[last] = value
-    return document
 
 
 @pytest.mark.parametrize("name", ALL)
