@@ -87,6 +87,7 @@ def command(
         _say(who, as_json=as_json)
         writer.run(stopping)
     node.close()
+    api.close()
 
 
 def _say(who: Identity, *, as_json: bool) -> None:

@@ -59,7 +59,7 @@ class Rejected(HiSparseError):
 
 
 class Events:
-    """What a watch tells, one document at a time."""
+    """What a watch tells, one document at a time; as a context manager it closes its connection."""
 
     def __init__(self, response: Any, away: Callable[[Exception], Away]) -> None:
         self._response, self._away = response, away
@@ -81,8 +81,6 @@ class Events:
                         yield self._event(line)
         except (self._errors.HTTPError, OSError) as failure:
             raise self._away(failure) from None
-        finally:
-            self._response.close()
 
     def _event(self, line: bytes) -> Document:
         event = _document(line)
@@ -91,7 +89,15 @@ class Events:
             raise Rejected(int(told.get("code", 500)), told.get("reason", ""), _short(told.get("message", "")))
         return event
 
-    def close(self) -> None:
+    def __enter__(self) -> Events:
+        """Give the watch itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close its connection."""
+        self._response.close()
+
+    def wake(self) -> None:
         """End it, from any thread: a reader that blocks wakes up where the connection can be shut down."""
         shutdown = getattr(self._response, "shutdown", None)  # of urllib3 2.3
         if shutdown is not None:
@@ -145,6 +151,10 @@ class Api:
         """
         whole = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": longest_s}
         return Events(self._send("GET", path, whole, timeout_s=longest_s + QUIET_S, stream=True), self._away)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses now; a later call opens another one."""
+        self._connections.clear()
 
     def _send(
         self,
@@ -222,8 +232,8 @@ def client_library() -> Any:
     try:
         return importlib.import_module("kubernetes.client")
     except ImportError:
-        rule = "needs the official Kubernetes client, which is not installed"
-        problem = Problem("nodes", "kubernetes", rule, "pip install 'hisparse-svc[kubernetes]'")
+        rule = "this needs the official Kubernetes client, which is not installed"
+        problem = Problem("package kubernetes", "missing", rule, "pip install 'hisparse-svc[kubernetes]'")
         raise InvalidInput([problem]) from None
 
 
@@ -242,6 +252,6 @@ def configured(client: Any) -> Any:
             config.load_kube_config(client_configuration=settings)
         except config.ConfigException as failure:
             rule = f"no cluster is configured: {failure}"
-            problem = Problem("nodes", "kubernetes", rule, "run it in a pod, or set KUBECONFIG")
+            problem = Problem("cluster", "unknown", rule, "run it in a pod, or set KUBECONFIG")
             raise InvalidInput([problem]) from None
     return settings

@@ -129,12 +129,14 @@ class Publisher:
         path = objects.nodes_path(identity.namespace, identity.name, "status")
         if self._apply("node", path, status, now):
             self._pace.written(seen, now)
+            self._teller.wrote("node", self._rests["node"].succeeded())
 
     def _renew(self, now: float) -> None:
         identity = self._identity
         body = objects.lease_body(identity, self._lease_s, datetime.now(UTC))
         if self._apply("lease", objects.leases_path(identity.namespace, identity.name), body, now):
             self._renew_at = now + self._lease_s / 3 * (1 - JITTER * self._chance())
+            self._teller.wrote("lease", self._rests["lease"].succeeded())
 
     def _apply(self, what: str, path: str, body: Document, now: float) -> bool:
         """Write; whether it is done. What is not is told and tried again after a rest."""
@@ -149,7 +151,6 @@ class Publisher:
                 self._is = None  # somebody deleted it: make it again
                 self._pace.forget()
             return False
-        self._teller.wrote(what, rest.succeeded())
         return True
 
     def goodbye(self) -> None:

@@ -119,22 +119,24 @@ class Reflector:
 
     def _watch(self, closing: threading.Event) -> Iterator[Event]:
         query = {"resourceVersion": self.version, **self._selected()}
-        self._events = self.api.watch(self.path, query, longest_s=WATCH_S)
-        yield Stands(self.version)
-        for event in self._events:
-            if closing.is_set():
+        with self.api.watch(self.path, query, longest_s=WATCH_S) as self._events:
+            if closing.is_set():  # before it stood, so that `wake` found nothing
                 return
-            document = event.get("object") or {}
-            self.version = (document.get("metadata") or {}).get("resourceVersion") or self.version
-            if event.get("type") == "BOOKMARK":
-                yield Marked(self.version)
-            else:
-                yield Changed(self.version, document, gone=event.get("type") == "DELETED")
+            yield Stands(self.version)
+            for event in self._events:
+                if closing.is_set():
+                    return
+                document = event.get("object") or {}
+                self.version = (document.get("metadata") or {}).get("resourceVersion") or self.version
+                if event.get("type") == "BOOKMARK":
+                    yield Marked(self.version)
+                else:
+                    yield Changed(self.version, document, gone=event.get("type") == "DELETED")
 
     def _selected(self) -> dict[str, str]:
         return {"labelSelector": self.selector} if self.selector else {}
 
-    def close(self) -> None:
-        """Wake a `follow` that waits for an event."""
+    def wake(self) -> None:
+        """Wake a `follow` that waits for an event, so that it sees that it is to end."""
         if self._events is not None:
-            self._events.close()
+            self._events.wake()

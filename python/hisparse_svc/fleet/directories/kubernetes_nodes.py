@@ -21,7 +21,7 @@ from hisparse_svc.errors import HiSparseError
 from hisparse_svc.fleet.directories.roster import Roster
 from hisparse_svc.kube import objects
 from hisparse_svc.kube.api import Api, Rejected
-from hisparse_svc.kube.reflector import Reflector
+from hisparse_svc.kube.reflector import Marked, Reflector, Stands
 from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ class KubernetesNodes:
             ended.set()
             self._roster.lost(time.monotonic())
             for reflector in reflectors.values():
-                reflector.close()
+                reflector.wake()
+            self._api.close()
 
     def _rounds(self, closing: threading.Event, words: Queue[Word]) -> Iterator[tuple[Member, ...]]:
         told: tuple[Member, ...] = ()
@@ -95,8 +96,8 @@ class KubernetesNodes:
                 take = self._roster.take_node if kind == NODES else self._roster.take_lease
                 take(event, time.monotonic())
                 self._versions[kind] = event.version
+                news = news or kind not in standing or not isinstance(event, (Marked, Stands))
                 standing.add(kind)
-                news = True
             now = time.monotonic()
             if len(standing) < len(self._versions) or not (news or now >= stale_at):
                 continue
