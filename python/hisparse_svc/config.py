@@ -201,6 +201,14 @@ def _bad(field: str, given: Any, rule: str, remedy: str) -> InvalidInput:
     return InvalidInput([_problem(field, given, rule, remedy)])
 
 
+TOGETHER = "cannot be given together with {}"
+EXCLUDED = {
+    "ratio": ("host_pool", TOGETHER),
+    "kv_bytes": ("gpu", TOGETHER),
+    "context": ("ratio", "has no part in the sizes beside {}"),
+}
+"""Settings that cannot be given beside another one, and why."""
+
 LISTS = (_uids, _entries, _tenants)
 """Readers of lists: a flag of theirs may be given again, and adds to what was given before."""
 
@@ -231,6 +239,12 @@ class ServeConfig:
     gpu: str | None = _setting(_text, "NAME", "The GPU planned for: h200, b200, …")
     kv_bytes: int | None = _setting(_size, "SIZE", "GPU memory left for KV, instead of --gpu.  [20GiB]")
     tp: int = _setting(_whole, "N", "Ranks of tensor parallelism.", 1)
+    context: int | None = _setting(
+        _whole,
+        "N",
+        "Longest context served, in tokens: GPU memory is split for it, as `plan --context` does. Longer requests are "
+        "taken while they fit.  [the model's longest]",
+    )
     seats: int | None = _setting(_whole, "N", "Hot buffers, where fewer than fit are wanted.")
     max_requests: int = _setting(_whole, "N", "Rows of the engine's request tables.", 1_024)
     backing: str = _setting(
@@ -373,14 +387,12 @@ def read(
         except InvalidInput as failure:
             problems += failure.problems
             unread.add(name)
-    if {"host_pool", "ratio"} <= given.keys():
-        (source, value), other = given["ratio"], given["host_pool"][0]
-        unread.add("ratio")
-        problems.append(Problem(source, str(value), f"cannot be given together with {other}", "choose one of them"))
-    if {"gpu", "kv_bytes"} <= given.keys():
-        (source, value), other = given["kv_bytes"], given["gpu"][0]
-        unread.add("kv_bytes")
-        problems.append(Problem(source, str(value), f"cannot be given together with {other}", "choose one of them"))
+    for name, why in EXCLUDED.items():
+        other, rule = why
+        if {name, other} <= given.keys():
+            source, value = given[name]
+            unread.add(name)
+            problems.append(Problem(source, str(value), rule.format(given[other][0]), "choose one of them"))
     if "host_pool" not in given and "ratio" not in given:
         chosen["host_pool_bytes"] = 1 << 30
     return ServeConfig(**chosen), problems, unread

@@ -247,7 +247,7 @@ def _limits(settings: ServeConfig) -> dict[str, int]:
 
 
 PLANNED_BY = frozenset(
-    {"model", "kv_dtype", "host_pool", "ratio", "hot_rows", "gpu", "kv_bytes", "tp", "assume_memory"}
+    {"model", "kv_dtype", "host_pool", "ratio", "hot_rows", "gpu", "kv_bytes", "tp", "context", "assume_memory"}
 )
 """Settings that the plan is made from."""
 
@@ -271,6 +271,8 @@ def check(settings: ServeConfig, problems: Iterable[Problem] = (), unread: Colle
     plan = None
     if not PLANNED_BY & set(unread):
         plan = found.read(_planned, settings)
+    if plan is not None and settings.context is not None:
+        found.read(_check_context, settings.context, plan)
     if plan is not None and settings.seats is not None and settings.seats > plan.seats:
         rule = f"is more than fits: this model, GPU memory and host pool make {plan.seats}"
         remedy = f"give at most {plan.seats}, or leave it out"
@@ -287,6 +289,17 @@ def _planned(settings: ServeConfig) -> Plan:
         return _core.plan(_plan_arguments(settings), model)
     except InvalidInput as failure:
         raise _as_flags(failure, settings, of_model=of_model) from None
+
+
+def _check_context(context: int, plan: Plan) -> None:
+    """Refuse a length to size for of which not one request runs."""
+    row = plan.concurrency[0]
+    if row.hisparse > 0:
+        return
+    rule = f"is longer than any request that runs here: {plan.max_req_len} tokens"
+    remedy = f"give at most {plan.max_req_len}"
+    remedy += ", which is the model's own" if row.binding == "context" else ", or more --host-pool and --kv-bytes"
+    raise InvalidInput([Problem("--context", str(context), rule, remedy)])
 
 
 def _pool_not_used(settings: ServeConfig, plan: Plan) -> list[str]:
@@ -362,6 +375,7 @@ def _plan_arguments(settings: ServeConfig) -> dict[str, Any]:
         "gpu": settings.gpu,
         "kv_bytes": settings.kv_bytes,
         "tp": settings.tp,
+        "context": settings.context,
     }
     if settings.host_pool_bytes == "auto":
         arguments["host_pool"] = _auto_pool(settings.assume_memory_bytes)
