@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use common::shared;
 use hisparse_core::model::{Family, Layer, Model, Shape, preset};
+use serde_json::{Value, json};
 
 /// The folder of samples that the repository carries, then the shared one with uncut files, where it is there.
 fn folders() -> impl Iterator<Item = PathBuf> {
@@ -66,6 +67,38 @@ fn sparse_layers_under_their_later_name_give_the_same_model() {
             assert_eq!(Model::from_json_text(name, &later).unwrap(), read(&folder, name).unwrap(), "{name}");
         }
     }
+}
+
+/// What transformers 5.24 does with checkpoints of this class, whose sparse layers go by three names, or by none.
+#[test]
+fn sparse_layers_of_glm_5_3_flash_give_the_same_model_under_each_of_their_names() {
+    let text = include_str!("../presets/glm-5.3-flash.json");
+    let model = Model::from_json_text("", text).unwrap();
+    assert_eq!((model.indexer_layers(), model.count_layers(|layer| layer == Layer::Linear)), (11, 34));
+    for name in ["indexed_attention", "full_attention"] {
+        let renamed = text.replace("deepseek_sparse_attention", name);
+        assert_ne!(text, renamed);
+        assert_eq!(Model::from_json_text("", &renamed).as_ref(), Ok(&model), "{name}");
+    }
+    let mut unnamed: Value = serde_json::from_str(text).unwrap();
+    unnamed["text_config"]["layer_types"] = Value::Null;
+    assert_eq!(Model::from_value("", &unnamed), Ok(model));
+    unnamed["text_config"]["index_kpool"] = Value::Null;
+    let refusal = Model::from_value("", &unnamed).unwrap_err().to_string();
+    assert!(refusal.starts_with("text_config.index_kpool is null: is required"), "{refusal}");
+}
+
+#[test]
+fn the_sparse_attention_of_qwen4_exp_is_refused_by_name() {
+    let config = json!({"model_type": "qwen4_exp", "text_config": {
+        "model_type": "qwen4_exp_text", "num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 256,
+        "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 2048,
+        "indexer_compress_ratio": 4,
+        "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
+    }});
+    let refusal = Model::from_value("", &config).unwrap_err().to_string();
+    assert_eq!(refusal.lines().count(), 1, "{refusal}");
+    assert!(refusal.contains("indexer_budget is 2048: belongs to the sparse attention of Qwen4-Exp"), "{refusal}");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn an_unknown_dtype_is_refused_with_the_known_ones() {
 
 #[test]
 fn layers_that_contradict_themselves_are_refused() {
-    let shared_first = json!(["full_attention", "deepseek_sparse_attention"]);
+    let shared_first = json!(["linear_attention", "deepseek_sparse_attention"]);
     for (sample, changes, why) in [
         (
             GLM,
@@ -143,8 +143,13 @@ fn layers_that_contradict_themselves_are_refused() {
         ),
         (
             V32,
-            vec![("layer_types", json!(vec!["full_attention"; 61]))],
+            vec![("layer_types", json!(vec!["linear_attention"; 61]))],
             "layer_types is dense throughout: one layer at least must be sparse",
+        ),
+        (
+            V32,
+            vec![("layer_types", json!(vec!["full_attention"; 61]))],
+            "layer_types[0] is \"full_attention\": may be a dense layer, or one with an indexer under an old name",
         ),
         (V4, vec![("compress_ratios", json!(vec![128; 43]))], "dense throughout"),
         (

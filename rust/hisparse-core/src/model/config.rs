@@ -24,6 +24,12 @@ const DSA_FIELDS: [&str; 3] = ["index_topk", "index_n_heads", "index_head_dim"];
 /// Fields that a row of MLA needs beside them.
 const MLA_FIELDS: [&str; 2] = ["kv_lora_rank", "qk_rope_head_dim"];
 
+/// What GLM-5.3-Flash's class is called, by `model_type` and by architecture.
+const GLM5_NEXT: [&str; 3] = ["glm5_next", "glm5_next_text", "Glm5NextForConditionalGeneration"];
+
+/// Qwen4-Exp's sparse attention is no DSA; its checkpoints have this field.
+const QSA_FIELD: &str = "indexer_budget";
+
 /// The object being read, and what was learnt before its family was known.
 pub(super) struct Source<'a> {
     /// The language model's own fields.
@@ -32,6 +38,8 @@ pub(super) struct Source<'a> {
     pub name: String,
     /// First `architectures` entry, or empty.
     pub architecture: String,
+    /// Whether it is of GLM-5.3-Flash's class, which has linear layers between the sparse ones.
+    pub glm5_next: bool,
 }
 
 impl Model {
@@ -128,7 +136,8 @@ impl<'a> Source<'a> {
         let architecture = architecture.unwrap_or_default().to_owned();
         let name = if name.is_empty() { architecture.clone() } else { name.to_owned() };
         let family = family_of(model_type, &architecture, &fields);
-        (Self { fields, name, architecture }, family)
+        let glm5_next = GLM5_NEXT.contains(&model_type.unwrap_or(&architecture));
+        (Self { fields, name, architecture, glm5_next }, family)
     }
 }
 
@@ -167,8 +176,18 @@ fn family_of(model_type: Option<&str>, architecture: &str, fields: &Fields<'_>) 
     by_type.or_else(by_architecture).or_else(by_fields)
 }
 
-/// One problem for a model without an indexer: which fields it lacks.
+/// What to give in the place of a model that is refused as a whole.
+const REMEDY: &str =
+    "give a sparse-attention model: DeepSeek-V3.2, GLM-5, DeepSeek-V4, MiniMax M3, or another with MLA and DSA fields";
+
+/// One problem for a model without an indexer that is known here: which fields it lacks.
 fn refuse_dense(source: &mut Source<'_>) {
+    if source.fields.raw(QSA_FIELD).is_some() {
+        let rule = "belongs to the sparse attention of Qwen4-Exp (pooled indexer keys over grouped-query KV), which is \
+                    not known here";
+        source.fields.problem(QSA_FIELD, rule, REMEDY);
+        return;
+    }
     let missing: Vec<&str> =
         MLA_FIELDS.iter().chain(&DSA_FIELDS).filter(|field| source.fields.raw(field).is_none()).copied().collect();
     let subject = if source.architecture.is_empty() {
@@ -179,7 +198,7 @@ fn refuse_dense(source: &mut Source<'_>) {
     source.fields.problem(
         DSA_FIELDS[0],
         format!("{subject} has no sparse attention: it lacks {}", missing.join(", ")),
-        "give a sparse-attention model: DeepSeek-V3.2, GLM-5, DeepSeek-V4, MiniMax M3, or another with these fields",
+        REMEDY,
     );
 }
 

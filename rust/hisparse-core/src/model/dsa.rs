@@ -15,7 +15,7 @@ use crate::units::Tokens;
 
 /// Reads the fields of a DSA model; `None` where one is missing or wrong (then noted).
 pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
-    let fields = &mut source.fields;
+    let (fields, glm5_next) = (&mut source.fields, source.glm5_next);
     let layer_count = fields.required("num_hidden_layers", MAX_LAYERS);
     let kv_lora_rank = fields.required("kv_lora_rank", MAX_DIMENSION);
     // GLM-5.3-Flash has no rotary part.
@@ -26,7 +26,12 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
     let index_heads = fields.required("index_n_heads", MAX_HEADS);
     let context_tokens = fields.required("max_position_embeddings", MAX_CONTEXT_TOKENS);
     let draft_layers = optional(fields, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
-    let index_pooling = optional(fields, "index_kpool", 1, MAX_HOT_ROWS, 1);
+    // Its class would pool 16 tokens where the file does not say, the published checkpoint pools 4.
+    let index_pooling = if glm5_next {
+        fields.required("index_kpool", MAX_HOT_ROWS)
+    } else {
+        optional(fields, "index_kpool", 1, MAX_HOT_ROWS, 1)
+    };
     if index_pooling.is_some_and(|tokens| tokens > 1) && fields.raw("index_kpool_compress") == Some(&Value::Bool(false))
     {
         fields.problem(
@@ -35,7 +40,7 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
             "give a model whose indexer cache is pooled",
         );
     }
-    let layers = layer_count.and_then(|count| read_layers(fields, count));
+    let layers = layer_count.and_then(|count| read_layers(fields, count, glm5_next));
 
     let mut warnings = Vec::new();
     if family == Family::GenericDsa {
@@ -67,13 +72,13 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
     })
 }
 
-/// Index sharing, and which layers are no sparse attention at all.
-fn read_layers(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
-    let kinds = read_kinds(fields, count);
+/// Index sharing, and which layers are linear.
+fn read_layers(fields: &mut Fields<'_>, count: u64, glm5_next: bool) -> Option<Vec<Layer>> {
+    let kinds = read_kinds(fields, count, glm5_next);
     let sharing = index_sharing::read(fields, count);
     let (kinds, sharing) = (kinds?, sharing?);
     let layers: Vec<Layer> = sharing.into_iter().zip(kinds).map(|(shared, kind)| kind.unwrap_or(shared)).collect();
-    // Where the layer that would have scored is linear or dense, nothing was scored.
+    // Where the layer that would have scored is linear, nothing was scored.
     let sparse = layers.iter().position(|layer| layer.is_sparse());
     if let Some(first) = sparse.filter(|&first| layers[first] == Layer::Shared) {
         let rule = "shares the top-k of an earlier layer, but none before it scores";
@@ -86,11 +91,19 @@ fn read_layers(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Layer>> {
 /// What `layer_types` calls a sparse layer: checkpoints, and transformers up to 5.17; transformers from 5.18 on.
 const SPARSE: [&str; 2] = ["deepseek_sparse_attention", "indexed_attention"];
 
+/// Where the file does not name the layers of GLM-5.3-Flash's class, the last of each four is sparse, the others are linear.
+const GLM5_NEXT_PERIOD: u64 = 4;
+
 /// `layer_types`: `None` for a sparse layer, else what the layer is.
-fn read_kinds(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Option<Layer>>> {
+///
+/// `full_attention` is a sparse layer in checkpoints of GLM-5.3-Flash's class, whose files transformers reads so too.
+/// Elsewhere it is refused: transformers runs the indexer in such layers of GLM-5 and DeepSeek-V3.2, whatever they are
+/// called, and no DSA model is known that has dense attention in some.
+fn read_kinds(fields: &mut Fields<'_>, count: u64, glm5_next: bool) -> Option<Vec<Option<Layer>>> {
     let name = "layer_types";
     if fields.raw(name).is_none() {
-        return Some((0..count).map(|_| None).collect());
+        let sparse = |layer: u64| !glm5_next || layer % GLM5_NEXT_PERIOD == GLM5_NEXT_PERIOD - 1;
+        return Some((0..count).map(|layer| (!sparse(layer)).then_some(Layer::Linear)).collect());
     }
     let entries = fields.list(name)?;
     if !check_length(fields, name, entries.len(), count) {
@@ -100,15 +113,18 @@ fn read_kinds(fields: &mut Fields<'_>, count: u64) -> Option<Vec<Option<Layer>>>
     for (layer, entry) in entries.iter().enumerate() {
         kinds.push(match entry.as_str() {
             Some(kind) if SPARSE.contains(&kind) => None,
+            Some("full_attention") if glm5_next => None,
             Some("linear_attention") => Some(Layer::Linear),
-            Some("full_attention") => Some(Layer::Dense),
+            Some("full_attention") => {
+                let rule = "may be a dense layer, or one with an indexer under an old name";
+                let remedy =
+                    "write indexed_attention where the layer has an indexer; DSA with dense layers is not known";
+                fields.problem_at(name, layer, rule, remedy);
+                return None;
+            }
             _ => {
-                fields.problem_at(
-                    name,
-                    layer,
-                    "is no layer type of a DSA model",
-                    "use deepseek_sparse_attention, indexed_attention, full_attention or linear_attention",
-                );
+                let remedy = "use indexed_attention, deepseek_sparse_attention or linear_attention";
+                fields.problem_at(name, layer, "is no layer type of a DSA model", remedy);
                 return None;
             }
         });
