@@ -150,7 +150,7 @@ def test_names_of_other_callers_reach_the_terminal_as_text(node: Served, name: s
 
 
 def test_json_is_escaped_where_terminals_would_obey_it(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    names = ["\x1b[31m", "\x9b31m", "\u202eexe", "\x7f", "ü"]
+    names = ["\x1b[31m", "\x9b31m", "\u202eexe", "\x7f", "\u061c", "\u200b", "\ufeff", "\U000e0041", "\udc80", "ü"]
     output.emit_json(names)
     printed = capfdbinary.readouterr().out.decode()
     assert json.loads(printed) == names

@@ -76,3 +76,17 @@ def test_without_the_setting_stderr_is_for_people(serve: Callable[..., Served]) 
     assert node.end() == 0
     assert node.process.stderr is not None
     assert node.process.stderr.read() == ""
+
+
+def test_a_name_that_turns_the_direction_of_text_is_escaped_in_the_log(serve: Callable[..., Served]) -> None:
+    node = serve("--log", "json")
+    name = "\u202etxt.exe\u200b\u061c größe"
+    with node.client().admit(64, request_id=name, tenant="\u2066a"):
+        pass
+    assert node.end() == 0
+    assert node.process.stderr is not None
+    text = node.process.stderr.read()
+    assert [letter for letter in text if not letter.isprintable() and letter != "\n"] == []
+    assert "größe" in text
+    admitted = next(line for line in map(json.loads, text.splitlines()) if line.get("call") == "Admit")
+    assert (admitted["request_id"], admitted["tenant"]) == (name, "\u2066a")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hisparse_svc.errors import Problem
 
 
-OBEYED = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+BEYOND_ASCII = re.compile("[^\x00-\x7e]")
 
 
 def emit_json(document: Any) -> None:
@@ -36,9 +36,9 @@ def json_text(document: Any) -> str:
 
 def emit_json_text(text: str) -> None:
     """Print a document that is text already. JSON is UTF-8 in every locale; a lone surrogate becomes its escape."""
-    # JSON lets stand what some terminals obey: DEL, the second set of controls, and what turns the direction of text.
-    safe = OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    click.echo(safe.encode("utf-8", "backslashreplace"))
+    # JSON lets stand what terminals obey or hide: DEL, the second set of controls, what turns the direction of text.
+    safe = BEYOND_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text)
+    click.echo(safe.encode("utf-8"))
 
 
 def never_fail_to_encode() -> None:

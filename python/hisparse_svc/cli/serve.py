@@ -54,13 +54,13 @@ def command(file: tuple[str, ...], as_json: bool, **given: Any) -> None:
         node.check(settings, problems, unread)
     with node.Node.start(settings, handle_signals=True, progress=Progress()) as served:
         for warning in served.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            click.echo(f"warning: {output.plain(warning)}", err=True)
         if served.stopping:
             pass  # told to before its pool was made: it was never ready
         elif as_json:
             output.emit_json(served.description())
         else:
-            click.echo(ready(served))
+            click.echo(output.plain(ready(served)))
         _flush()
         served.wait()
     if not as_json:

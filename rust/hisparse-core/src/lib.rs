@@ -25,6 +25,7 @@ pub mod limits;
 pub mod model;
 pub mod pages;
 pub mod platform;
+pub mod printable;
 pub mod ratio;
 pub mod replay;
 pub mod size;

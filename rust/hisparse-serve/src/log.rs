@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use hisparse_core::env::Clock;
 use hisparse_core::limits::{LOG_PATIENCE, LOG_QUEUE_LINES};
+use hisparse_core::printable::printable_json;
 use serde::Serialize;
 use serde_json::json;
 
@@ -94,7 +95,9 @@ impl Log {
     /// Writes a line, if there is room for it.
     pub(crate) fn write(&self, level: Level, event: &str, told: impl Serialize) {
         let time = wire::timestamp_to_proto(self.clock.wall(self.clock.now())).to_string();
-        let Ok(mut line) = serde_json::to_string(&Line { time, level, event, told }) else { return };
+        let Ok(line) = serde_json::to_string(&Line { time, level, event, told }) else { return };
+        // Callers choose their names; a terminal must show them and not obey them.
+        let mut line = printable_json(&line).into_owned();
         line.push('\n');
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.as_ref().is_none_or(|lines| lines.try_send(line).is_err()) {
@@ -193,6 +196,18 @@ mod tests {
         assert_eq!((&lines[0]["request_id"], &lines[0]["level"]), (&json!("a\nb\"}"), &json!("info")));
         assert!(lines[0]["time"].as_str().unwrap().ends_with('Z'), "{}", lines[0]);
         assert_eq!((&lines[1]["event"], &lines[1]["level"]), (&json!("standing"), &json!("error")));
+    }
+
+    #[test]
+    fn a_name_that_turns_the_direction_of_text_is_escaped_and_reads_back_as_it_was() {
+        let (sender, written) = std::sync::mpsc::channel();
+        let log = Log::to(MachineClock::start(), Lines(sender)).unwrap();
+        log.write(Level::Info, "call", json!({"request_id": "\u{202e}txt.exe\u{200b}\u{9b}", "tenant": "größe"}));
+        drop(log);
+        let text = String::from_utf8(written.iter().flatten().collect()).unwrap();
+        assert!(text.contains("\\u202etxt.exe\\u200b\\u009b") && text.contains("größe"), "{text}");
+        let line: Value = text.parse().unwrap();
+        assert_eq!(line["request_id"], json!("\u{202e}txt.exe\u{200b}\u{9b}"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hisparse_core::limits::MAX_NOTICES;
+use hisparse_core::printable::printable;
 use serde_json::json;
 
 use crate::log::{Level, Log};
@@ -83,7 +84,7 @@ impl Notices {
             Sink::Nowhere => {}
             Sink::Stderr => {
                 // Nobody reads stderr: then nobody is told.
-                let _ = writeln!(std::io::stderr(), "hisparse-svc: {line}");
+                let _ = writeln!(std::io::stderr(), "hisparse-svc: {}", printable(&line));
             }
             Sink::Log(log) => log.write(Level::Warning, "notice", json!({ "message": line })),
         }
