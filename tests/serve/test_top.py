@@ -106,6 +106,22 @@ def test_no_line_is_wider_than_the_terminal(node: Served, columns: int) -> None:
     lines = screen.export_text().splitlines()
     assert max(map(len, lines)) <= columns
     assert len(lines) <= 30, "\n".join(lines)
+    legend = " ".join(" ".join(lines).split())
+    for sign, _, name in top_text.STATES.values():
+        assert f"{sign} {name}" in legend, f"the legend has lost {name}: " + "\n".join(lines)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_a_terminal_shows_the_legend_whole(node: Served, columns: int) -> None:
+    shown = Terminal(node.target, columns, 30)
+    try:
+        lines = shown.reads("leases by age")
+    finally:
+        shown.close()
+    picture = " ".join(" ".join(lines).split())
+    for sign, _, name in top_text.STATES.values():
+        assert f"{sign} {name}" in picture, f"the legend has lost {name}: " + "\n".join(lines)
+    assert max(map(len, lines)) <= columns
 
 
 def test_it_is_live_takes_keys_and_leaves_the_terminal_as_it_was(node: Served, terminal: Terminal) -> None:

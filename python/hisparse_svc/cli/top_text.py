@@ -70,7 +70,7 @@ class Size:
 def picture(seen: dict[str, Any], size: Size, *, by: str = "age", told: str = "") -> RenderableType:
     """Draw everything."""
     parts: list[RenderableType] = [*head(seen, told), *pools(seen, size.columns), Text(), *fits(seen, size.columns)]
-    parts += [Text(), *page_map(seen, size.columns), legend(), *numa(seen)]
+    parts += [Text(), *page_map(seen, size.columns), *legend(size.columns), *numa(seen)]
     parts += [Text(), *admits(seen, size.columns), *swap_in(seen), Text()]
     # Each part is one line but the table of lengths, which has two; the leases have a title, a head and its rule.
     room = None if size.lines is None else max(FEWEST_LEASES, size.lines - len(parts) - 1 - 3)
@@ -167,12 +167,17 @@ def page_map(seen: dict[str, Any], columns: int) -> list[Text]:
     return [whole_line(label("page map" if place == 0 else "").append_text(line)) for place, line in enumerate(lines)]
 
 
-def legend() -> Text:
-    """Draw what the signs mean."""
-    line = label("")
+def legend(columns: int) -> list[Text]:
+    """Draw what the signs mean, on as many lines as that takes."""
+    lines = [label("")]
     for sign, style, name in STATES.values():
-        line.append(sign, style=style).append(f" {name}  ", style="bright_black")
-    return whole_line(line)
+        entry = Text.assemble((sign, style), (f" {name}", "bright_black"))
+        apart = 2 if len(lines[-1]) > LABEL else 0
+        if apart and len(lines[-1]) + apart + len(entry) > columns:
+            lines.append(label(""))
+            apart = 0
+        lines[-1].append(" " * apart).append_text(entry)
+    return [whole_line(line) for line in lines]
 
 
 def numa(seen: dict[str, Any]) -> list[Text]:
