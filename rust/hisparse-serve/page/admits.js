@@ -3,6 +3,8 @@ import { at, each, h, put, svg } from "./dom.js";
 import { count } from "./format.js";
 
 const HEIGHT = 120;
+/** Between the bands of a column, in the picture's own units: the card shows through, since neighbours need not contrast. */
+const SEAM = 1.2;
 const BANDS = [
   ["granted", "granted"],
   ["POOL_BUSY", "pool busy"],
@@ -57,7 +59,8 @@ function draw(admits) {
     sums[key].forEach((counted, step) => {
       if (counted === 0) return;
       const x = 100 - (steps - step) * width;
-      const [bottom, top] = [under[step], under[step] + counted].map((sum) => HEIGHT - (sum * HEIGHT) / most);
+      const [lower, top] = [under[step], under[step] + counted].map((sum) => HEIGHT - (sum * HEIGHT) / most);
+      const bottom = under[step] > 0 && lower - top > 2 * SEAM ? lower - SEAM : lower;
       under[step] += counted;
       path += `M${x.toFixed(3)} ${bottom.toFixed(2)}V${top.toFixed(2)}h${(width * 0.86).toFixed(3)}V${bottom.toFixed(2)}z`;
     });

@@ -3,6 +3,8 @@ import { at, put } from "./dom.js";
 import { STATES, count } from "./format.js";
 
 const GAP = 1;
+/** Between the parts of a cell, and inside an outline: the card shows through, since neighbours need not contrast. */
+const SEAM = 1;
 
 /** Cells of a map of so many buckets in a frame of this width: columns, rows and their size. */
 function plan(buckets, width) {
@@ -72,6 +74,7 @@ export class PageMap {
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     const colours = Object.fromEntries(STATES.map(([state]) => [state, colour(state)]));
     const others = { committed: colour("committed-2"), reserved: colour("reserved-2") };
+    const edge = colour("free-edge");
     for (let bucket = 0; bucket < buckets; bucket += 1) {
       const [x, y] = this.place(bucket);
       const pages = STATES.reduce((sum, [state]) => sum + map[state][bucket], 0);
@@ -79,12 +82,21 @@ export class PageMap {
       for (const [state] of STATES) {
         if (map[state][bucket] === 0) continue;
         const part = (size * map[state][bucket]) / pages;
+        const seam = bottom < y + size && part > 2 * SEAM ? SEAM : 0;
         paint.fillStyle = (map.lease[bucket] % 2 === 1 && others[state]) || colours[state];
-        paint.fillRect(x, bottom - part, size, part);
+        paint.fillRect(x, bottom - part, size, part - seam);
+        if (state === "free") this.edge(paint, edge, [x, bottom - part, size, part - seam]);
         bottom -= part;
       }
     }
-    this.outline(paint, colour("mark"));
+    this.outline(paint, colour("mark"), colour("card"));
+  }
+
+  /** What is free is pale and has an edge, which contrasts. */
+  edge(paint, colour, [x, y, width, height]) {
+    paint.strokeStyle = colour;
+    paint.lineWidth = 1;
+    if (height > 2) paint.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
   }
 
   place(bucket) {
@@ -92,20 +104,26 @@ export class PageMap {
     return [(bucket % columns) * (size + GAP), Math.floor(bucket / columns) * (size + GAP)];
   }
 
-  outline(paint, colour) {
+  outline(paint, colour, card) {
     const { size } = this.cells;
     const one = this.pool.map.pages_per_bucket;
-    paint.strokeStyle = colour;
-    paint.lineWidth = 2;
+    const inner = 2 + SEAM / 2;
     for (const run of this.marked?.extents ?? []) {
       const last = Math.floor((run.first_page + run.page_count - 1) / one);
       for (let bucket = Math.floor(run.first_page / one); bucket <= last; bucket += 1) {
         const [x, y] = this.place(bucket);
+        paint.strokeStyle = colour;
+        paint.lineWidth = 2;
         paint.strokeRect(x + 1, y + 1, size - 2, size - 2);
+        paint.strokeStyle = card;
+        paint.lineWidth = SEAM;
+        paint.strokeRect(x + inner, y + inner, size - 2 * inner, size - 2 * inner);
       }
     }
     if (this.cursor === null) return;
     const [x, y] = this.place(this.cursor);
+    paint.strokeStyle = colour;
+    paint.lineWidth = 2;
     paint.setLineDash([2, 2]);
     paint.strokeRect(x, y, size, size);
     paint.setLineDash([]);

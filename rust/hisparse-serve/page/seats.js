@@ -35,7 +35,8 @@ function showNodes(node) {
   }
   if (at("numa").firstElementChild?.tagName === "P") at("numa").replaceChildren();
   const make = () => h("div", { class: "pool" }, h("div", { class: "name" }, h("span"), h("span")),
-    h("div", { class: "bar thin", "aria-hidden": "true" }, h("span", { "data-state": "committed" })));
+    h("div", { class: "bar thin", "aria-hidden": "true" },
+      h("span", { "data-state": "committed" }), h("span", { "data-state": "free", class: "rest" })));
   each(at("numa"), node.numa, make, (part, share) => {
     const [name, bar] = part.children;
     put(name.children[0], `node ${share.node}`);
