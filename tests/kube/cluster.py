@@ -8,7 +8,8 @@
 
 For tests, from `conftest.py`:
 
-- `kube` (the session's `Cluster`; skips where nothing is built): `admin`, `kubectl`, `apply`, `account`, `kubeconfig`.
+- `kube` (the session's `Cluster`; skips where nothing is built): `admin`, `kubectl`, `apply`, `account`,
+  `kubeconfig`, `away`.
 - `namespace` (a fresh one for each test, with its `default` account): its name.
 
 What follows from nobody else being there: a Deployment makes no pod, a deleted namespace stays `Terminating`, an owner
@@ -17,8 +18,10 @@ that is deleted takes nothing with it, and no EndpointSlice is made for a Servic
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import time
 import urllib.request
@@ -26,7 +29,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import create_default_context
 from typing import TYPE_CHECKING, Any
-from urllib.error import URLError
 
 import pytest
 import yaml
@@ -37,7 +39,7 @@ from tests.deploy.prometheus import free_port
 from tests.serve.test_access import Authority
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 START_S = 60
 CALL_S = 30
@@ -57,6 +59,10 @@ def binaries() -> Path:
     if stamp.read_text(encoding="utf-8").splitlines()[0] != f"# {sources.hexdigest()}":
         pytest.skip(f"the kube-apiserver in {folder} is of another version: run make test-kube, which builds it anew")
     return folder
+
+
+class Ended(Exception):
+    """A program of the cluster ended by itself, or was not ready in time; with what it said."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,9 @@ class Cluster:
     url: str = ""
     admin: api.ApiClient = field(init=False, repr=False)
     """May do everything."""
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     clients: list[api.ApiClient] = field(default_factory=list)
+    _flags: dict[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
     _made: int = 0
 
     def start(self) -> Cluster:
@@ -89,41 +96,55 @@ class Cluster:
         authority.issue("server", "IP:127.0.0.1,DNS:localhost", "/CN=kube-apiserver")
         authority.issue("admin", "DNS:admin", "/O=system:masters/CN=admin")
         authority.issue("accounts", "DNS:accounts", "/CN=service-accounts")  # whose key signs tokens
-        store, peers, port = (free_port() for _ in range(3))
-        self.url = f"https://127.0.0.1:{port}"
-        self._run(
-            "etcd",
-            f"--data-dir={self.folder}/etcd",
-            f"--listen-client-urls=http://127.0.0.1:{store}",
-            f"--advertise-client-urls=http://127.0.0.1:{store}",
-            f"--listen-peer-urls=http://127.0.0.1:{peers}",
-            f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
-            f"--initial-cluster=default=http://127.0.0.1:{peers}",
-            "--unsafe-no-fsync",  # what is stored need not outlive the test
-        )
-        self._run(
-            "kube-apiserver",
-            f"--etcd-servers=http://127.0.0.1:{store}",
-            *("--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1"),
-            "--endpoint-reconciler-type=none",  # that address is none for endpoints
-            *(f"--tls-cert-file={self.folder}/server.pem", f"--tls-private-key-file={self.folder}/server.key"),
-            f"--client-ca-file={self.folder}/ca.pem",
-            "--authorization-mode=RBAC",
-            "--allow-privileged=true",  # as clusters have it: what forbids it is a namespace's pod security level
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={self.folder}/accounts.pem",
-            f"--service-account-signing-key-file={self.folder}/accounts.key",
-            *("--service-cluster-ip-range=10.96.0.0/16", "--profiling=false"),
-        )
-        self._wait_until_ready()
+        for more in (True, True, False):
+            self._choose_ports()
+            try:
+                for program in self._flags:
+                    self._run(program)
+                self._wait_until_ready()
+                break
+            except Ended as failure:
+                for program in list(self.processes):
+                    self._end(program)
+                if "address already in use" not in str(failure) or not more:  # another process was faster
+                    raise
         self.admin = self.client()
         return self
 
-    def _run(self, program: str, *flags: str) -> None:
-        with (self.folder / f"{program}.log").open("wb") as log:
-            self.processes.append(
-                subprocess.Popen([str(self.programs / program), *flags], stdout=log, stderr=log, cwd=self.folder)
-            )
+    def _choose_ports(self) -> None:
+        store, peers, port = (free_port() for _ in range(3))
+        self.url = f"https://127.0.0.1:{port}"
+        self._flags = {
+            "etcd": (
+                f"--data-dir={self.folder}/etcd-{store}",
+                f"--listen-client-urls=http://127.0.0.1:{store}",
+                f"--advertise-client-urls=http://127.0.0.1:{store}",
+                f"--listen-peer-urls=http://127.0.0.1:{peers}",
+                f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
+                f"--initial-cluster=default=http://127.0.0.1:{peers}",
+                "--unsafe-no-fsync",  # what is stored need not outlive the test
+            ),
+            "kube-apiserver": (
+                f"--etcd-servers=http://127.0.0.1:{store}",
+                *("--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1"),
+                "--endpoint-reconciler-type=none",  # that address is none for endpoints
+                *(f"--tls-cert-file={self.folder}/server.pem", f"--tls-private-key-file={self.folder}/server.key"),
+                f"--client-ca-file={self.folder}/ca.pem",
+                "--authorization-mode=RBAC",
+                "--allow-privileged=true",  # as clusters have it: what forbids it is a namespace's pod security level
+                "--service-account-issuer=https://kubernetes.default.svc",
+                f"--service-account-key-file={self.folder}/accounts.pem",
+                f"--service-account-signing-key-file={self.folder}/accounts.key",
+                *("--service-cluster-ip-range=10.96.0.0/16", "--profiling=false"),
+            ),
+        }
+
+    def _run(self, program: str) -> None:
+        # A tester that is killed takes them along, where there is a setpriv to say so.
+        bound = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
+        command = [*bound, str(self.programs / program), *self._flags[program]]
+        with (self.folder / f"{program}.log").open("ab") as log:
+            self.processes[program] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
 
     def _wait_until_ready(self) -> None:
         trust = create_default_context(cafile=str(self.folder / "ca.pem"))
@@ -131,16 +152,31 @@ class Cluster:
         until = time.monotonic() + START_S
         last = "no answer"
         while time.monotonic() < until:
-            for process in self.processes:
+            for program, process in self.processes.items():
                 if process.poll() is not None:
-                    pytest.fail(f"{process.args!r} ended with {process.returncode}: {self.said()}")
+                    raise Ended(f"{program} ended with {process.returncode}: {self.said()}")
             try:
                 with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=trust):
                     return
-            except (URLError, OSError) as failure:
+            except OSError as failure:
                 last = str(failure)
             time.sleep(0.2)
-        pytest.fail(f"the API server was not ready within {START_S} s ({last}): {self.said()}")
+        raise Ended(f"the API server was not ready within {START_S} s ({last}): {self.said()}")
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """The API server killed for as long as this is entered; its store stays, so afterwards all is as it was."""
+        self._end("kube-apiserver")
+        try:
+            yield
+        finally:
+            self._run("kube-apiserver")
+            self._wait_until_ready()
+
+    def _end(self, program: str) -> None:
+        process = self.processes.pop(program)
+        process.kill()  # asked to stop it would wait for every watch that is open
+        process.wait()
 
     def said(self) -> str:
         """The last lines of what the programs said."""
@@ -155,13 +191,8 @@ class Cluster:
         for each in self.clients:
             each.close()
             each.rest_client.pool_manager.clear()
-        for process in reversed(self.processes):
-            process.terminate()
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for program in reversed(list(self.processes)):
+            self._end(program)
 
     def client(self, token: str | None = None) -> api.ApiClient:
         """A client with a token, or else with the administrator's certificate; closed with the cluster."""
