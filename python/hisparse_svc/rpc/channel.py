@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 SESSION_METADATA = "hisparse-session"
 """Key under which a call brings the token of the session that it speaks for."""
 
+CONNECT_MS = 500
+"""How long a connection may take to be made, TLS included, before it counts as none; gRPC's name for it says something
+else. A node that is busy or behind slow lines takes some of it; one that hangs costs every call as much."""
+
 MAX_ANSWER_BYTES = 16 << 20
 """Well above what the service sends; a longest lease with all its extents is below 1 MiB."""
 
@@ -22,7 +26,7 @@ def options(target: Target) -> list[tuple[str, str | int]]:
     """Give the channel's options for a target."""
     chosen: list[tuple[str, str | int]] = [
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
