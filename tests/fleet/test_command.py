@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from tests.conftest import run
@@ -58,3 +60,35 @@ def test_a_trace_plays_on_several_nodes(serve: Callable[..., Served]) -> None:
     assert (played["overcommit"], played["unbalanced"], played["node"]["nodes"]) == (0, 0, 2)
     assert played["total_pages"] == 2 * nodes[0].client().get_capacity().pool("host_pages").total
     assert all(node.client().list_leases() == [] for node in nodes)
+
+
+def test_a_trace_plays_on_without_a_node_that_dies(serve: Callable[..., Served]) -> None:
+    dying, other = (serve("--host-pool", "4GiB", name=name) for name in "ab")
+    watching = dying.client()
+
+    def kill_when_in_use() -> None:
+        while not watching.list_leases():
+            time.sleep(0.01)
+        dying.process.kill()
+
+    killing = threading.Thread(target=kill_when_in_use)
+    killing.start()
+    told = run(
+        "replay", "sample", "--limit", "60", "--speed", "30", "--json", "--target", f"{dying.target},{other.target}"
+    )
+    killing.join()
+    assert told.code == 0, told.err
+    played = told.document
+    assert played["lost"] >= 1
+    assert played["admitted"] + played["refused_busy"] + played["refused_never_fits"] == 60
+    assert (played["overcommit"], played["unbalanced"]) == (0, 0)
+    assert other.client().list_leases() == []
+
+
+def test_what_is_too_long_for_the_nodes_that_answer_does_not_end_a_replay(
+    serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    node = serve()
+    told = run("replay", "sample", "--limit", "20", "--json", "--target", f"{node.target},unix:{tmp_path}/b.sock")
+    assert told.code == 0, told.err
+    assert told.document["refused_never_fits"] > 0

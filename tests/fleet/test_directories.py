@@ -78,6 +78,20 @@ def test_a_file_that_cannot_be_read_names_its_lines(tmp_path: Path) -> None:
     assert [problem.value for problem in raised.value.problems] == ['"no target"', '"also: none"']
 
 
+def test_a_file_that_became_empty_is_not_a_fleet_of_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "nodes"
+    path.write_text("")
+    listed = WatchedFile(path)
+    assert next(listed.follow(threading.Event())) == (), "at the start it may be"
+    path.write_text("a=10.0.0.1:1\n")
+    assert [member.name for member in next(listed.follow(threading.Event()))] == ["a"]
+    path.write_text("")  # what `>` does before the first line is there, and all that it does where the disk is full
+    with pytest.raises(InvalidInput, match="has become empty, and named nodes before"):
+        next(listed.follow(threading.Event()))
+    path.write_text("# nobody\n")
+    assert next(listed.follow(threading.Event())) == ()
+
+
 def test_every_address_of_a_name_is_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([["10.0.0.2", "10.0.0.1", "10.0.0.1"], ["10.0.0.2", "fd00::1"]])
 

@@ -340,6 +340,36 @@ def test_a_request_that_somebody_else_sends_counts_as_granted_where_its_node_has
         until(lambda: shared_and_left(nodes) == (64, untouched[1]))
 
 
+def test_nodes_stay_while_their_directory_fails(
+    serve: Callable[..., Served], fleet_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    node, listed = serve(), tmp_path / "nodes"
+    listed.write_text(f"a={node.target}\n")
+    nodes = fleet_of(fleet.WatchedFile(listed, look_s=0.02))
+    nodes.wait_until_seen()
+    directory_says = nodes.failure if isinstance(nodes, fleet.Fleet) else nodes.fleet.failure
+    assert directory_says is None
+    for content, said in (("", "has become empty"), ("a junk line\n", "a junk line"), (None, "must be a file")):
+        listed.unlink(missing_ok=True)
+        if content is not None:
+            listed.write_text(content)
+        until(lambda said=said: said in str(nodes.failure if isinstance(nodes, fleet.Fleet) else nodes.fleet.failure))
+        assert nodes.admit(100).node == "a"
+
+
+def test_a_request_too_long_for_all_that_answer_says_so_beside_who_does_not(
+    serve: Callable[..., Served], fleet_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    node = serve()
+    nodes = fleet_of([f"a={node.target}", f"b=unix:{tmp_path}/b.sock"])
+    nodes.wait_until_seen()
+    with pytest.raises(
+        fleet.NoNodeAnswers,
+        match=r"the node that could hold it does not answer \(it is too long for 1 more\): b: there",
+    ):
+        nodes.admit(1_000_000)
+
+
 def test_a_cancelled_admit_leaves_nothing(serve: Callable[..., Served]) -> None:
     served = [serve(name=name) for name in "ab"]
 

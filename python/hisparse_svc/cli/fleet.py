@@ -100,7 +100,7 @@ def _sums(nodes: list[NodeView], lengths: list[int]) -> list[dict[str, int]]:
 
 def _show(nodes: list[NodeView], lengths: list[int]) -> None:
     told = any(node.hint is not None for node in nodes)
-    columns = ("node", "state", "age", *(("directory",) if told else ()), "seats free", "pages free", "largest grant")
+    columns = ("node", "state", "age", *(("directory",) if told else ()), "seats free", "pages free", "largest")
     words = [f"fit {_short(length)}" for length in lengths]
     lines = []
     for node in nodes:

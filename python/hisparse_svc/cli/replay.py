@@ -155,7 +155,7 @@ def _against(
             async with fleets.Fleet(target) as fleet:
                 await fleet.wait_until_seen()
                 fleet.check()
-                answering = [node.name for node in await fleet.nodes() if node.capacity is not None]
+                answering = [node.name for node in await fleet.nodes() if node.state not in ("silent", "unseen")]
                 info = await (await fleet.client(answering[0])).server_info()
                 return await live.play(desks.ManyNodes(fleet), trace, chosen, report), info, len(answering)
 
@@ -216,9 +216,14 @@ def show(document: dict[str, Any], out: Path | None, plot: Path | None) -> None:
         f"[bold]{document['requests']:,} requests[/bold], {output.shown(node['model'])}, {gpu}{size}, "
         f"{output.shown(node['mode'])}"
     )
-    drawn = output.table("", "this node", "device alone", left=[""])
+    one, alone_is = (
+        ("these nodes", "their devices alone") if node.get("nodes", 1) > 1 else ("this node", "device alone")
+    )
+    drawn = output.table("", one, alone_is, left=[""])
     for key, words in ROWS.items():
         drawn.add_row(words, f"{document[key]:,}", f"{alone[key]:,}")
+    if document.get("lost"):
+        drawn.add_row("lost with their node", f"{document['lost']:,}", "")
     for key, words in (("p50", "wait, median"), ("p99", "wait, 99th percentile"), ("max", "wait, longest")):
         drawn.add_row(f"{words}, s", f"{document['wait_ms'][key] / 1e3:.1f}", f"{alone['wait_ms'][key] / 1e3:.1f}")
     drawn.add_row(

@@ -210,9 +210,9 @@ class Fleet:
             raise Unreachable(known.failure or CLOSED)
         return self._nodes[known].client
 
-    async def wait_until_seen(self, timeout_s: float = calls.TIMEOUT_S) -> bool:
+    async def wait_until_seen(self, timeout_s: float | None = None) -> bool:
         """As `hisparse_svc.fleet.Fleet.wait_until_seen`."""
-        over = time.monotonic() + timeout_s
+        over = time.monotonic() + (self._settings.timeout_s if timeout_s is None else timeout_s)
         await self._has_listed()
         while any(view.state == "unseen" for view in self._book.views()):
             if time.monotonic() > over:

@@ -209,14 +209,19 @@ class Book:
         failure = f": {self.failure}" if self.failure else ""
         return errors.EmptyFleet(f"the fleet has no node{failure}; look whether its directory names any")
 
-    def silence(self, count: int, attempts: Iterable[errors.Attempt] = ()) -> errors.NoNodeAnswers:
-        """Say why so many nodes do not answer."""
+    def silence(
+        self, count: int, attempts: Iterable[errors.Attempt] = (), *, too_long: int = 0
+    ) -> errors.NoNodeAnswers:
+        """Say why so many nodes do not answer, where the request is too long for so many others."""
         failures = {known.member.name: known.failure for known in self.nodes() if known.failure}
         failures |= {attempt.node: attempt.text for attempt in attempts}
         said = errors.several(f"{name}: {text.partition('; ')[0]}" for name, text in failures.items())
         remedies = {text.partition("; ")[2] for text in failures.values()} - {""}
         remedy = remedies.pop() if len(remedies) == 1 else "look at the nodes, or name others"
-        what = "the node does not answer" if count == 1 else f"none of {count} nodes answers"
+        which = "" if too_long == 0 else " that could hold it"
+        what = f"the node{which} does not answer" if count == 1 else f"none of {count} nodes{which} answers"
+        if too_long:
+            what += f" (it is too long for {too_long} more)"
         return errors.NoNodeAnswers(f"{what}: {said or 'nothing was heard of them yet'}; {remedy}", failures)
 
     def check(self) -> None:

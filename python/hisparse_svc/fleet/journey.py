@@ -243,7 +243,7 @@ class Journey:
             "empty": lambda _: self._book.emptiness(),
             "never_fits": self._never_fits,
             "draining": self._draining,
-            "unreachable": lambda tally: self._book.silence(tally["silent"], self.attempts),
+            "unreachable": lambda tally: self._book.silence(tally["silent"], self.attempts, too_long=tally["too_long"]),
             "no_retries": self._no_retries,
             "busy": self._busy,
         }

@@ -262,8 +262,9 @@ class Fleet:
             raise Unreachable(known.failure or CLOSED)
         return self._nodes[known].client
 
-    def wait_until_seen(self, timeout_s: float = calls.TIMEOUT_S) -> bool:
-        """Wait until every node has said something or failed; whether all have."""
+    def wait_until_seen(self, timeout_s: float | None = None) -> bool:
+        """Wait until every node has said something or failed, for as long as a call may take; whether all have."""
+        timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
         over = time.monotonic() + timeout_s
         self._listed.wait(timeout_s)
         while any(view.state == "unseen" for view in self._book.views()):

@@ -7,12 +7,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hisparse_svc.fleet.errors import AllDraining, FleetBusy, RetriesSpent
+from hisparse_svc.fleet.errors import AllDraining, FleetBusy, NeverFitsAnywhere, NoNodeAnswers, RetriesSpent
+from hisparse_svc.rpc.refusals import Unreachable
 
 if TYPE_CHECKING:
     from hisparse_svc import aio
+    from hisparse_svc.fleet import NodeView
     from hisparse_svc.fleet import aio as fleets
 
 VIEW_LAG_S = 0.25
@@ -28,6 +31,10 @@ class Desk(Protocol):
 
     async def admit(self, prompt: int, output: int, *, wait_s: float, **more: Any) -> aio.HeldLease:
         """Reserve, or raise as `aio.Client.admit`."""
+        ...
+
+    async def finish(self, held: Any) -> bool:
+        """Give a lease back; whether its node was there to take it."""
         ...
 
     async def release(self, request_id: str) -> None:
@@ -54,6 +61,11 @@ class OneNode:
         """As `Desk.admit`; the server's own line is waited in."""
         return await self._client.admit(prompt, output, wait_s=wait_s, **more)
 
+    async def finish(self, held: Any) -> bool:
+        """As `Desk.finish`; without its one node a replay ends."""
+        await held.release()
+        return True
+
     async def release(self, request_id: str) -> None:
         """As `Desk.release`."""
         await self._client.release(request_id=request_id)
@@ -74,7 +86,7 @@ class ManyNodes:
         """As `Desk.begin`; nodes that do not answer are none of it."""
         await self._fleet.wait_until_seen()
         self._fleet.check()
-        seen = {node.name: node.capacity for node in await self._fleet.nodes() if node.capacity is not None}
+        seen = {node.name: node.capacity for node in await self._answering() if node.capacity is not None}
         totals = {name: capacity.pool("host_pages").total for name, capacity in seen.items()}
         info = await (await self._fleet.client(next(iter(totals)))).server_info()
         return info.page_tokens, totals
@@ -85,11 +97,26 @@ class ManyNodes:
             return await self._fleet.admit(prompt, output, wait_s=max(wait_s, VIEW_LAG_S), **more)
         except (AllDraining, RetriesSpent) as refused:
             raise FleetBusy(str(refused), reason="POOL_BUSY") from None
+        except NoNodeAnswers as silent:
+            if not await self._answering():
+                raise
+            raise NeverFitsAnywhere(str(silent), reason="NEVER_FITS") from None  # on those that answer
+
+    async def finish(self, held: Any) -> bool:
+        """As `Desk.finish`; a lease ends with its node, or by its ttl where it only looks dead."""
+        try:
+            await held.release()
+        except Unreachable:
+            return False
+        return True
+
+    async def _answering(self) -> list[NodeView]:
+        return [node for node in await self._fleet.nodes() if node.state not in ("silent", "unseen")]
 
     async def release(self, request_id: str) -> None:
         """As `Desk.release`, on every node that answers."""
-        for node in await self._fleet.nodes():
-            if node.capacity is not None:
+        for node in await self._answering():
+            with contextlib.suppress(Unreachable):  # it has just died
                 await (await self._fleet.client(node.name)).release(request_id=request_id)
 
     def node_of(self, held: Any) -> str:

@@ -48,6 +48,8 @@ class Tally:
     waited: int = 0
     refused_never_fits: int = 0
     refused_busy: int = 0
+    lost: int = 0
+    """Of those admitted: their node was gone when they ended."""
     prefix_hit_pages: int = 0
     peak_running: int = 0
     waits_ms: list[int] = field(default_factory=list)
@@ -64,7 +66,8 @@ async def play(
     However it ends, it gives its leases back first; a cancellation says in its text whether it could.
 
     Returns:
-        `outcome` and `timeline`, as `document.play`; the outcome also has `unbalanced`, which must be 0.
+        `outcome` and `timeline`, as `document.play`; the outcome also has `unbalanced`, which must be 0, and `lost`:
+        how many of the admitted found their node gone at their end, which is above 0 in a fleet alone.
     """
     run = _Run(desk, trace, options, progress or (lambda _: None))
     await run.begin()
@@ -252,7 +255,8 @@ class _Run:
         held = self.running.pop(place)
         # Counted out before the call: others may be granted its pages before the answer is here.
         self.audits[self.desk.node_of(held)].released(held.lease)
-        await held.release()
+        there = await self.desk.finish(held)
+        self.tally.lost += not there
         self.open.discard(place)
 
     def used(self) -> int:
@@ -279,6 +283,7 @@ class _Run:
             "waited": tally.waited,
             "refused_never_fits": tally.refused_never_fits,
             "refused_busy": tally.refused_busy,
+            "lost": tally.lost,
             "peak_pages": self.peak,
             "total_pages": self.total_pages,
             "overcommit": sum(audit.overcommit for audit in self.audits.values()),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hisparse_svc import files
+from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.fleet.directories.member import Member, read_members
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ LOOK_S = 1.0
 class WatchedFile:
     """A file of nodes; replacing it as a whole (`mv`, a ConfigMap's link) never shows half a fleet.
 
+    One that named nodes and then has no byte is being written in place, or could not be (a full disk): the nodes stay.
+    A fleet of nobody is a file with a comment.
+
     Args:
         path: The file.
         look_s: Seconds between two looks.
@@ -36,6 +40,7 @@ class WatchedFile:
     def __init__(self, path: str | os.PathLike[str], *, look_s: float = LOOK_S) -> None:
         self.path = Path(path)
         self.look_s = look_s
+        self._has_named = False
 
     def follow(self, closing: threading.Event) -> Iterator[tuple[Member, ...]]:
         """Give the members now, and after every change of the file.
@@ -64,8 +69,14 @@ class WatchedFile:
 
     def _read(self) -> tuple[Member, ...]:
         text = files.read_text(self.path, "nodes", most_bytes=MOST_BYTES)
+        if not text and self._has_named:
+            rule = "has become empty, and named nodes before"
+            remedy = "write it anew, whole; where no node is meant, a comment says so"
+            raise InvalidInput([Problem("nodes", f'"{files.printable(str(self.path))}"', rule, remedy)])
         lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-        return read_members([line for line in lines if line])
+        members = read_members([line for line in lines if line])
+        self._has_named |= bool(members)
+        return members
 
     def __str__(self) -> str:
         """Say where the members come from."""
