@@ -1,4 +1,4 @@
-"""EndpointSlices as a fleet's members: the official client against a small server that speaks as the API does."""
+"""EndpointSlices as a fleet's members, from a small server that speaks as the API does; tests/kube has the real one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 from hisparse_svc import NotAllowed, fleet
+from hisparse_svc.kube import api as kube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,9 +78,8 @@ class Api:
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
-    def discovery(self) -> Any:
-        settings = client.Configuration(host=f"http://127.0.0.1:{self.server.server_address[1]}")
-        return client.DiscoveryV1Api(client.ApiClient(settings))
+    def called(self) -> kube.Api:
+        return kube.Api(client.Configuration(host=f"http://127.0.0.1:{self.server.server_address[1]}"))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_ready_endpoints_are_members_and_changes_are_watched(api: Api) -> None:
         endpoint_slice("b", ("decode-2", "fd00::3", None)),
     ]
     closing = threading.Event()
-    directory = fleet.EndpointSlices("decode", "serving", port="grpc", api=api.discovery())
+    directory = fleet.EndpointSlices("decode", "serving", port="grpc", api=api.called())
     following = directory.follow(closing)
     assert [(member.name, member.target) for member in next(following)] == [
         ("decode-0", "10.0.0.1:7411"),
@@ -115,17 +115,19 @@ def test_ready_endpoints_are_members_and_changes_are_watched(api: Api) -> None:
     assert all("labelSelector=kubernetes.io/service-name=decode" in unquote(path) for path in api.asked)
 
 
-def test_a_watch_that_ends_lists_again(api: Api) -> None:
+def test_a_watch_from_a_version_that_is_too_old_lists_again(api: Api) -> None:
     api.slices = [endpoint_slice("a", ("decode-0", "10.0.0.1", True))]
-    following = fleet.EndpointSlices("decode", "serving", port=7411, api=api.discovery()).follow(threading.Event())
+    following = fleet.EndpointSlices("decode", "serving", port=7411, api=api.called()).follow(threading.Event())
     assert [member.name for member in next(following)] == ["decode-0"]
     api.slices = [endpoint_slice("a", ("decode-9", "10.0.0.9", True))]
-    api.events.put(None)
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    for event in ({"type": "ERROR", "object": gone}, None):
+        api.events.put(event)
     assert [member.name for member in next(following)] == ["decode-9"]
 
 
 def test_an_account_that_may_not_list_says_what_it_needs(api: Api) -> None:
     api.refuses = 403
-    following = fleet.EndpointSlices("decode", "serving", api=api.discovery()).follow(threading.Event())
+    following = fleet.EndpointSlices("decode", "serving", api=api.called()).follow(threading.Event())
     with pytest.raises(NotAllowed, match="let the account list and watch endpointslices"):
         next(following)

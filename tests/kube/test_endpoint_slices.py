@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hisparse_svc import NotAllowed, Unreachable, fleet
+from hisparse_svc.kube.api import Api
 
 from tests.serve.test_access import Authority
 
@@ -49,7 +50,7 @@ def test_slices_that_appear_change_and_go_are_members_that_do(
 ) -> None:
     account = kube.account(namespace, "router", [FOLLOWS])
     closing = threading.Event()
-    service = fleet.EndpointSlices("decode", namespace, port="hisparse-grpc", api=api.DiscoveryV1Api(account.client))
+    service = fleet.EndpointSlices("decode", namespace, port="hisparse-grpc", api=Api(account.client.configuration))
     following = service.follow(closing)
     assert targets(following) == {}, "a Service without pods is an empty fleet"
     slices.create_namespaced_endpoint_slice(namespace, endpoint_slice("other", "prefill", ("p", "10.0.0.9", True)))
@@ -83,7 +84,7 @@ def test_an_account_without_a_right_says_which_one_it_lacks(
     kube: Cluster, namespace: str, verbs: tuple[str, ...]
 ) -> None:
     account = kube.account(namespace, "router", [{**FOLLOWS, "verbs": list(verbs)}] if verbs else [])
-    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(account.client))
+    service = fleet.EndpointSlices("decode", namespace, api=Api(account.client.configuration))
     following = service.follow(threading.Event())
     lacks = "watch" if verbs == ("list",) else "list"
     if lacks == "watch":
@@ -97,7 +98,7 @@ def test_an_account_without_a_right_says_which_one_it_lacks(
 
 
 def test_a_token_that_the_cluster_does_not_know_says_so(kube: Cluster, namespace: str) -> None:
-    service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(kube.client("no-token")))
+    service = fleet.EndpointSlices("decode", namespace, api=Api(kube.client("no-token").configuration))
     with pytest.raises(
         NotAllowed, match="401 Unauthorized: Unauthorized; look whether the token or certificate is this cluster's"
     ):
@@ -109,8 +110,7 @@ def test_a_cluster_that_is_known_by_another_authority_is_not_reached(
 ) -> None:
     other = Authority(tmp_path).begin()
     settings = api.Configuration(host=kube.url)
-    settings.ssl_ca_cert, settings.retries = str(other.folder / "ca.pem"), False
-    with api.ApiClient(settings) as stranger:
-        service = fleet.EndpointSlices("decode", namespace, api=api.DiscoveryV1Api(stranger))
-        with pytest.raises(Unreachable, match="certificate"):
-            next(service.follow(threading.Event()))
+    settings.ssl_ca_cert = str(other.folder / "ca.pem")
+    service = fleet.EndpointSlices("decode", namespace, api=Api(settings))
+    with pytest.raises(Unreachable, match="certificate"):
+        next(service.follow(threading.Event()))

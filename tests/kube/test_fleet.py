@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from hisparse_svc import Unreachable
 from hisparse_svc.fleet import EndpointSlices, Fleet
+from hisparse_svc.kube.api import Api
 
 from tests.conftest import run
 from tests.kube.test_endpoint_slices import FOLLOWS, endpoint_slice
@@ -80,7 +82,7 @@ class Pool:
         self.slices.delete_namespaced_endpoint_slice(name, self.namespace)
 
     def fleet(self) -> Fleet:
-        mine = api.DiscoveryV1Api(self.account.client)
+        mine = Api(self.account.client.configuration)
         return Fleet(EndpointSlices("decode", self.namespace, port="hisparse-grpc", api=mine), tls=self.router)
 
 
@@ -103,6 +105,10 @@ def test_a_request_is_granted_by_a_node_that_the_service_has(pool: Pool) -> None
             until(lambda: first.node not in names(fleet), "a node whose slice went is still a member")
             with fleet.admit(64) as third:
                 assert third.node != first.node
+    until(
+        lambda: all(thread.name != "hisparse-fleet-directory" for thread in threading.enumerate()),
+        "a fleet that is closed still waits for its watch, which lasts a minute",
+    )
 
 
 def test_without_the_api_server_the_nodes_that_are_known_go_on(kube: Cluster, pool: Pool) -> None:

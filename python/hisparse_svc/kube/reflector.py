@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hisparse_svc.kube.api import Rejected
+from hisparse_svc.kube.api import Away, Rejected
 
 if TYPE_CHECKING:
     import threading
@@ -103,6 +103,10 @@ class Reflector:
                 if failure.status != GONE:
                     raise
                 self.version = ""
+            except Away:
+                if closing.is_set():  # `wake` cut the connection while something was still in it
+                    return
+                raise
             closing.wait(REST_S)
 
     def _list(self) -> Listed:

@@ -3,32 +3,32 @@
 ::
 
     list ─► slices ─► members ─► watch from there ─► a slice came, changed, left ─► members ─► …
-                                    └─ ends, or is too old: list again
+                                    └─ the version is too old: list again
 
 Needs the extra `kubernetes`. The account may `list` and `watch` `endpointslices` of `discovery.k8s.io`, nothing more.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from hisparse_svc.fleet.directories.member import Member
-from hisparse_svc.kube.api import client_library, configured, rejected
+from hisparse_svc.kube.api import Api, Rejected
+from hisparse_svc.kube.reflector import Changed, Listed, Reflector
 from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Iterable, Iterator
 
     from hisparse_svc.errors import HiSparseError
+    from hisparse_svc.kube.api import Document
 
-WATCH_S = 60
-"""Longest watch before it begins anew: so often `closing` is seen where nothing happens."""
-CALL_S = 10
-REST_S = 1.0
-"""Between two watches, so that one that ends at once is no busy loop."""
 SERVICE_LABEL = "kubernetes.io/service-name"
+LOOK_S = 1.0
+"""How often a thread that waits for `closing` looks whether it is still needed."""
 
 
 class EndpointSlices:
@@ -38,104 +38,93 @@ class EndpointSlices:
         service: Its name.
         namespace: Its namespace.
         port: The port's name in the Service, or its number; `None` where it has only one.
-        api: A `DiscoveryV1Api` of one's own; by default one from the pod's service account, else from the kubeconfig.
+        api: An API server of one's own; by default the pod's, else the kubeconfig's.
 
     Raises:
         InvalidInput: The official client is not installed, or no cluster is configured.
     """
 
     def __init__(
-        self, service: str, namespace: str = "default", *, port: str | int | None = None, api: Any = None
+        self, service: str, namespace: str = "default", *, port: str | int | None = None, api: Api | None = None
     ) -> None:
         self.service, self.namespace, self.port = service, namespace, port
-        self._client = client_library()
-        self._api = (
-            api if api is not None else self._client.DiscoveryV1Api(self._client.ApiClient(configured(self._client)))
-        )
+        self._api = api if api is not None else Api()
 
     def follow(self, closing: threading.Event) -> Iterator[tuple[Member, ...]]:
         """Give the members now, and after every change.
 
         Raises:
-            NotAllowed: The account may not list them.
+            NotAllowed: The account may not list or watch them.
             Unreachable: The API server does not answer.
         """
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{quote(self.namespace, safe='')}/endpointslices"
+        reflector = Reflector(self._api, path, f"{SERVICE_LABEL}={self.service}")
+        slices: dict[str, Document] = {}
         told: tuple[Member, ...] | None = None
-        while not closing.is_set():
-            for slices in self._rounds(closing):
-                members = self.members(slices)
-                if members != told:
-                    told = members
-                    yield members
-            closing.wait(REST_S)
-
-    def _rounds(self, closing: threading.Event) -> Iterator[Iterable[Any]]:
-        """List, then watch until the watch ends; the slices after each event."""
-        selector = f"{SERVICE_LABEL}={self.service}"
-        list_slices = self._api.list_namespaced_endpoint_slice
-        try:
-            listed = list_slices(self.namespace, label_selector=selector, _request_timeout=CALL_S)
-            slices = {each.metadata.name: each for each in listed.items}
-            yield slices.values()
-            stream = (
-                importlib.import_module("kubernetes.watch")
-                .Watch()
-                .stream(
-                    list_slices,
-                    self.namespace,
-                    label_selector=selector,
-                    resource_version=listed.metadata.resource_version,
-                    timeout_seconds=WATCH_S,
-                    _request_timeout=WATCH_S + CALL_S,
-                )
-            )
-            for event in stream:
-                if closing.is_set():
-                    return
-                each = event["object"]
-                if event["type"] == "DELETED":
-                    slices.pop(each.metadata.name, None)
-                elif event["type"] in ("ADDED", "MODIFIED"):
-                    slices[each.metadata.name] = each
-                yield slices.values()
-        except self._client.ApiException as failure:
-            if failure.status != 410:  # too old: list again
+        with _woken_by(closing, reflector):
+            try:
+                for event in reflector.follow(closing):
+                    if isinstance(event, Listed):
+                        slices = {each["metadata"]["name"]: each for each in event.items}
+                    elif isinstance(event, Changed) and event.gone:
+                        slices.pop(event.document["metadata"]["name"], None)
+                    elif isinstance(event, Changed):
+                        slices[event.document["metadata"]["name"]] = event.document
+                    members = self.members(slices.values())
+                    if members != told:
+                        told = members
+                        yield members
+            except Rejected as failure:
                 raise self._error(failure) from None
-        except (OSError, importlib.import_module("urllib3.exceptions").HTTPError) as failure:
-            raise Unreachable(f"the Kubernetes API does not answer: {failure}; look whether it is up") from None
 
-    def _error(self, failure: Any) -> HiSparseError:
-        told = rejected(failure.status, failure.reason, (failure.body or "").encode())
-        what = f"EndpointSlices of {self.namespace}/{self.service} cannot be read: {told}"
+    def _error(self, failure: Rejected) -> HiSparseError:
+        what = f"EndpointSlices of {self.namespace}/{self.service} cannot be read: {failure}"
         if failure.status == 401:
             return NotAllowed(f"{what}; look whether the token or certificate is this cluster's, and not too old")
         if failure.status == 403:
             return NotAllowed(f"{what}; let the account list and watch endpointslices of discovery.k8s.io")
         return Unreachable(f"{what}; look at the API server")
 
-    def members(self, slices: Iterable[Any]) -> tuple[Member, ...]:
+    def members(self, slices: Iterable[Document]) -> tuple[Member, ...]:
         """Give the ready endpoints of slices, by their pods' names."""
         found: dict[str, Member] = {}
         for each in slices:
-            port = self._port(each.ports or ())
+            port = self._port(each.get("ports") or ())
             if port is None:
                 continue
-            for endpoint in each.endpoints or ():
-                conditions = endpoint.conditions
-                if conditions is not None and conditions.ready is False:
+            for endpoint in each.get("endpoints") or ():
+                if (endpoint.get("conditions") or {}).get("ready") is False:
                     continue
-                for address in (endpoint.addresses or ())[:1]:  # the others are the same endpoint
+                for address in (endpoint.get("addresses") or ())[:1]:  # the others are the same endpoint
                     target = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-                    name = endpoint.target_ref.name if endpoint.target_ref else target
+                    name = (endpoint.get("targetRef") or {}).get("name") or target
                     found[name] = Member(name, target)
         return tuple(found[name] for name in sorted(found))
 
-    def _port(self, ports: Iterable[Any]) -> int | None:
+    def _port(self, ports: Iterable[Document]) -> int | None:
         for each in ports:
-            if self.port is None or self.port in (each.name, each.port):
-                return None if each.port is None else int(each.port)
+            if self.port is None or self.port in (each.get("name"), each.get("port")):
+                return None if each.get("port") is None else int(each["port"])
         return None
 
     def __str__(self) -> str:
         """Say where the members come from."""
         return f"EndpointSlices of {self.namespace}/{self.service}"
+
+
+@contextlib.contextmanager
+def _woken_by(closing: threading.Event, reflector: Reflector) -> Iterator[None]:
+    """Wake a watch that waits for an event when `closing` is set, from a thread of its own."""
+    over = threading.Event()
+
+    def wait() -> None:
+        while not over.is_set():
+            if closing.wait(LOOK_S):
+                reflector.wake()
+                return
+
+    threading.Thread(target=wait, name="hisparse-fleet-closing", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
