@@ -63,6 +63,10 @@ def test_metrics_are_served_where_that_is_asked_for() -> None:
             assert b'hisparse_publish_writes_total{object="node",result="done"} 1' in answer.read()
         with urllib.request.urlopen(f"http://{where}/healthz", timeout=5) as answer:
             assert answer.read() == b"ok\n"
+        teller.looked_at -= 61
+        with pytest.raises(urllib.error.HTTPError, match="503") as hung:
+            urllib.request.urlopen(f"http://{where}/healthz", timeout=5)
+        hung.value.close()
         with pytest.raises(urllib.error.HTTPError) as missing:
             urllib.request.urlopen(f"http://{where}/else", timeout=5)
         missing.value.close()

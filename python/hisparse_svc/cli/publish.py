@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hisparse_svc.cli import options, output, remote
+from hisparse_svc.cli.fleet import LENGTHS
 from hisparse_svc.errors import Gathered, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from hisparse_svc.kube.objects import Identity
-
-LENGTHS = (8_192, 32_768, 131_072)
-"""Lengths that the kind's columns show."""
 
 MOST_LENGTHS = 64
 
@@ -61,6 +59,7 @@ def command(
 
     found = Gathered()
     longest_s, shortest_s = publisher.LONGEST_LEASE_S, publisher.SHORTEST_LEASE_S
+    # The kind's columns show LENGTHS, so these are always told.
     refresh_s = found.read(_between, "--refresh", refresh, REFRESH_S, SHORTEST_REFRESH_S, LONGEST_REFRESH_S)
     lease_s = found.read(_between, "--lease", lease, publisher.LEASE_S, shortest_s, longest_s)
     lengths = sorted({*LENGTHS, *(each for each in length if found.read(remote.whole, "--length", each))})

@@ -102,6 +102,7 @@ class Publisher:
 
     def step(self, now: float) -> float:
         """Write what is due; give when the next thing is, if nothing changes before."""
+        self._teller.looked_at = time.monotonic()
         seen = self._node.condition()
         nexts = [now + LOOK_S]
         if seen.info is not None:

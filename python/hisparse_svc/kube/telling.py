@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 AGAIN_S = 60.0
 """The same failure is told again after so long."""
+HUNG_S = 60.0
+"""A publisher that has not looked at its node for so long hangs: `/healthz` says so, and a new start helps."""
 
 KINDS = {"node": "HisparseNode", "lease": "Lease"}
 
@@ -68,6 +70,8 @@ class Teller:
         """Writes by object and outcome: `done`, `away`, or the code of HTTP."""
         self.written_at: dict[str, float] = {}
         """When each object was last written, seconds since 1970."""
+        self.looked_at = time.monotonic()
+        """When the publisher last looked at its node."""
 
     def wrote(self, what: str, failures: int) -> None:
         """One was written, after so many failures."""
@@ -102,6 +106,10 @@ class Teller:
             self._say(json.dumps({"time": at, "level": level, **fields, "message": message}))
         else:
             self._say(message if level == "info" else f"{level}: {message}")
+
+    def health(self) -> str:
+        """Say whether the publisher works; empty where it hangs."""
+        return "ok\n" if time.monotonic() - self.looked_at < HUNG_S else ""
 
     def metrics(self) -> str:
         """Give the counts as Prometheus reads them."""
@@ -140,10 +148,11 @@ def serve_metrics(address: str | None, teller: Teller) -> Iterator[str]:
         timeout = 5
 
         def do_GET(self) -> None:
-            pages: dict[str, Callable[[], str]] = {"/metrics": teller.metrics, "/healthz": lambda: "ok\n"}
+            pages: dict[str, Callable[[], str]] = {"/metrics": teller.metrics, "/healthz": teller.health}
             page = pages.get(self.path.partition("?")[0])
-            body = ("not found\n" if page is None else page()).encode()
-            self.send_response(404 if page is None else 200)
+            text = "" if page is None else page()
+            self.send_response(404 if page is None else 200 if text else 503)
+            body = (text or "nothing here\n").encode()
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

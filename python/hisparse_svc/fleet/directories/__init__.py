@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import re
-
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.fleet.directories.dns import DnsName
 from hisparse_svc.fleet.directories.endpoint_slices import EndpointSlices
@@ -20,6 +18,7 @@ from hisparse_svc.fleet.directories.kubernetes_nodes import KubernetesNodes
 from hisparse_svc.fleet.directories.member import Directory, Hint, Member
 from hisparse_svc.fleet.directories.static import StaticList
 from hisparse_svc.fleet.directories.watched_file import WatchedFile
+from hisparse_svc.kube.identity import NAMESPACE
 
 __all__ = [
     "Directory",
@@ -32,8 +31,6 @@ __all__ = [
     "WatchedFile",
     "read",
 ]
-
-NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def read(text: str, field: str = "nodes") -> Directory:

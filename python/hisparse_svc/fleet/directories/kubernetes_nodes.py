@@ -21,7 +21,7 @@ from hisparse_svc.errors import HiSparseError
 from hisparse_svc.fleet.directories.roster import Roster
 from hisparse_svc.kube import objects
 from hisparse_svc.kube.api import Api, Rejected
-from hisparse_svc.kube.reflector import Marked, Reflector, Stands
+from hisparse_svc.kube.reflector import Changed, Reflector
 from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from hisparse_svc.fleet.directories.member import Member
     from hisparse_svc.kube.reflector import Event
 
-HINT_S = 1.0
-"""Between two times that hints alone are told: thousands of nodes refresh all the time."""
+HINT_S, HINTS_PER_SECOND = 1.0, 1_000
+"""Hints alone are told once in so long, and of so many nodes a second: thousands of them refresh all the time."""
+MOST_EVENTS = 10_000
+"""Taken in before the members are told again."""
 LOOK_S = 1.0
 """Longest until `closing` is seen."""
 
@@ -85,26 +87,26 @@ class KubernetesNodes:
             self._api.close()
 
     def _rounds(self, closing: threading.Event, words: Queue[Word]) -> Iterator[tuple[Member, ...]]:
-        told: tuple[Member, ...] = ()
         standing: set[str] = set()
-        told_at, stale_at, news = -math.inf, math.inf, False
+        hints_at, stale_at, urgent, news = -math.inf, math.inf, False, False
         while not closing.is_set():
-            now = time.monotonic()
-            for kind, event in _waiting(words, min(stale_at - now, LOOK_S if not news else told_at + HINT_S - now)):
+            next_at = min(stale_at, hints_at if news else math.inf)
+            for kind, event in _waiting(words, next_at - time.monotonic()):
                 if isinstance(event, HiSparseError):
                     raise self._error(kind, event)
                 take = self._roster.take_node if kind == NODES else self._roster.take_lease
-                take(event, time.monotonic())
+                moved = take(event, time.monotonic())
                 self._versions[kind] = event.version
-                news = news or kind not in standing or not isinstance(event, (Marked, Stands))
+                urgent = urgent or moved or kind not in standing
+                news = news or isinstance(event, Changed)
                 standing.add(kind)
             now = time.monotonic()
-            if len(standing) < len(self._versions) or not (news or now >= stale_at):
-                continue
-            members = self._roster.members(now)
-            stale_at = self._roster.next_stale_at(now)
-            if set(members) != set(told) or now >= told_at + HINT_S or _stale(members) != _stale(told):
-                told, told_at, news = members, now, False
+            due = urgent or now >= stale_at or (news and now >= hints_at)
+            if due and len(standing) == len(self._versions):
+                members = self._roster.members(now)
+                stale_at = self._roster.next_stale_at(now)
+                hints_at = now + max(HINT_S, len(members) / HINTS_PER_SECOND)
+                urgent = news = False
                 yield members
 
     def _error(self, kind: str, failure: HiSparseError) -> HiSparseError:
@@ -134,14 +136,10 @@ def _read(kind: str, reflector: Reflector, ended: threading.Event, words: Queue[
 
 
 def _waiting(words: Queue[Word], longest_s: float) -> Iterator[Word]:
-    """Give what has come, after a wait for the first of it."""
+    """Give what has come, after a wait for the first of it; not all, where more comes than is taken in."""
     try:
         yield words.get(timeout=min(max(longest_s, 0.001), LOOK_S))
-        while True:
+        for _ in range(MOST_EVENTS):
             yield words.get_nowait()
     except Empty:
         return
-
-
-def _stale(members: tuple[Member, ...]) -> set[str]:
-    return {member.name for member in members if member.hint is not None and member.hint.stale}

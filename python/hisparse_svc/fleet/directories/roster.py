@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.kube.objects import Document
     from hisparse_svc.kube.reflector import Event
+    from hisparse_svc.rpc.values import Capacity
 
 MOST_DURATION_S = 3_600
 """A Lease counts no longer, whatever it says."""
@@ -41,6 +42,8 @@ class Heard:
     word: str
     """Another one when somebody wrote it anew."""
     at: float
+    capacity: Capacity | None = None
+    """What the status tells, read once."""
 
 
 class Roster:
@@ -52,17 +55,26 @@ class Roster:
         self._deaf_since: float | None = None
         """Since when no renewal can be seen."""
 
-    def take_node(self, event: Event, now: float) -> None:
-        """Take in what happened to a HisparseNode."""
+    def take_node(self, event: Event, now: float) -> bool:
+        """Take in what happened to a HisparseNode; whether who is a member may be another now."""
+        if isinstance(event, Changed):
+            before = self._nodes.get(_name(event.document))
+            _take(self._nodes, event, now, _node_word, "status")
+            return event.gone or before is None or _who(before.document) != _who(event.document)
         _take(self._nodes, event, now, _node_word, "status")
+        return isinstance(event, Listed)
 
-    def take_lease(self, event: Event, now: float) -> None:
-        """Take in what happened to a Lease."""
+    def take_lease(self, event: Event, now: float) -> bool:
+        """Take in what happened to a Lease; whether who is stale may be another now."""
+        name = _name(event.document) if isinstance(event, Changed) else ""
+        stale = now >= self._stale_at(name)
         _take(self._leases, event, now, _lease_word, "")
         if isinstance(event, Stands) and self._deaf_since is not None:
             for heard in self._leases.values():
                 heard.at += max(now - max(self._deaf_since, heard.at), 0.0)
             self._deaf_since = None
+            return True
+        return isinstance(event, Listed) or (isinstance(event, Changed) and stale != (now >= self._stale_at(name)))
 
     def lost(self, now: float) -> None:
         """Nothing is heard from now on, until a watch of Leases stands again."""
@@ -79,7 +91,7 @@ class Roster:
             if HOST_PORT.fullmatch(target) is None or status.get("state") == objects.STOPPED:
                 continue
             state = str(status.get("state") or "unknown").lower()
-            hint = Hint(state, now >= self._stale_at(name), heard.at, objects.read_capacity(status))
+            hint = Hint(state, now >= self._stale_at(name), heard.at, heard.capacity)
             found.append(Member(name[:LONGEST_NAME], target, hint))
         return tuple(sorted(found, key=_order))
 
@@ -105,12 +117,22 @@ def _take(
         before = dict(known)
         known.clear()
         for document in event.items:
-            heard = Heard(document, word_of(document), now - _age_s(document, subresource, event.server_time))
+            heard = _heard(document, word_of, now - _age_s(document, subresource, event.server_time))
             known[_name(document)] = _since(before.get(_name(document)), heard, now)
     elif isinstance(event, Changed):
         last = known.pop(_name(event.document), None)
         if not event.gone:
-            known[_name(event.document)] = _since(last, Heard(event.document, word_of(event.document), now), now)
+            known[_name(event.document)] = _since(last, _heard(event.document, word_of, now), now)
+
+
+def _heard(document: Document, word_of: Callable[[Document], str], at: float) -> Heard:
+    return Heard(document, word_of(document), at, objects.read_capacity(document.get("status") or {}))
+
+
+def _who(document: Document) -> tuple[object, ...]:
+    """What makes a member, and its place among them."""
+    status = document.get("status") or {}
+    return (document.get("spec") or {}).get("address"), status.get("state")
 
 
 def _since(last: Heard | None, heard: Heard, now: float) -> Heard:
