@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from hisparse_svc.fleet import aio
+from hisparse_svc.replay import desks, live
+from hisparse_svc.replay.options import Options
+from hisparse_svc.replay.samples import load_trace
 
 from tests.conftest import run
 
@@ -47,6 +53,12 @@ def test_a_fleet_of_nobody_is_unreachable(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("")
     told = run("fleet", "--target", f"file:{tmp_path}/nodes")
     assert (told.code, told.errors) == (3, ["the fleet has no node; look whether its directory names any"])
+    told = run("fleet", "--target", f"file:{tmp_path}/absent")
+    assert (told.code, len(told.errors)) == (3, 1)
+    assert told.errors[0].startswith(f'the fleet has no node: nodes is "{tmp_path}/absent": must be a file that exists')
+    told = run("fleet", "--target", "dns:no.such.host.invalid:7411")
+    assert (told.code, len(told.errors)) == (3, 1)
+    assert told.errors[0].startswith("the fleet has no node: the name no.such.host.invalid has no address")
     assert run("fleet", "--target", "nonsense").code == 2
 
 
@@ -73,14 +85,17 @@ def test_a_trace_plays_on_without_a_node_that_dies(serve: Callable[..., Served])
 
     killing = threading.Thread(target=kill_when_in_use)
     killing.start()
-    told = run(
-        "replay", "sample", "--limit", "60", "--speed", "30", "--json", "--target", f"{dying.target},{other.target}"
-    )
+
+    async def play() -> dict[str, Any]:
+        async with aio.Fleet([dying.target, other.target], timeout_s=1.0, attempt_s=0.5) as nodes:
+            await nodes.wait_until_seen()
+            return await live.play(desks.ManyNodes(nodes), load_trace("sample", 60), Options(speed=30))
+
+    played = asyncio.run(play())["outcome"]
     killing.join()
-    assert told.code == 0, told.err
-    played = told.document
-    assert played["lost"] >= 1
-    assert played["admitted"] + played["refused_busy"] + played["refused_never_fits"] == 60
+    assert played["lost"] + played["unsettled"] >= 1
+    ends = ("admitted", "refused_busy", "refused_never_fits", "unsettled")
+    assert sum(played[end] for end in ends) == 60
     assert (played["overcommit"], played["unbalanced"]) == (0, 0)
     assert other.client().list_leases() == []
 

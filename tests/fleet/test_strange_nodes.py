@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent import futures
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from hisparse_svc import Tls, fleet
 from hisparse_svc._proto import types_pb2
 
 from tests.conformance.faulty import Fault, Faulty, Refusal
+from tests.conftest import run
 from tests.serve.test_access import Authority, port_of
 
 if TYPE_CHECKING:
@@ -123,9 +125,19 @@ def test_freshness_is_told_by_ones_own_clock(
         assert used == {"skewed", "right"}, "each grant is seen at once, whatever the node's clock says"
 
 
-def test_a_wrong_certificate_is_said_of_its_node(
-    serve: Callable[..., Served], fleet_of: Callable[..., Any], tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class Guarded:
+    """A node that wants certificates, and three routers of which one has the right ones."""
+
+    target: str
+    router: Tls
+    stranger: Tls
+    mixed: Tls
+    """Believes the node, which does not believe it."""
+
+
+@pytest.fixture
+def guarded(serve: Callable[..., Served], tmp_path: Path) -> Guarded:
     (tmp_path / "ours").mkdir()
     (tmp_path / "theirs").mkdir()
     ours, theirs = Authority(tmp_path / "ours").begin(), Authority(tmp_path / "theirs").begin()
@@ -135,9 +147,74 @@ def test_a_wrong_certificate_is_said_of_its_node(
         *("--tls-client-ca", str(ours.folder / "ca.pem"), "--access", "cert:router.example=router"),
     )
     router, stranger = ours.issue("router", "DNS:router.example"), theirs.issue("router", "DNS:router.example")
-    target = port_of(served)
-    assert fleet_of([target], tls=router).admit(100).node == target
     mixed = Tls(ca=ours.folder / "ca.pem", cert=stranger.cert, key=stranger.key)
-    for tls, said in ((stranger, "is not believed"), (mixed, "refuses this client's certificate")):
+    return Guarded(port_of(served), router, stranger, mixed)
+
+
+def test_a_wrong_certificate_is_said_of_its_node(guarded: Guarded, fleet_of: Callable[..., Any]) -> None:
+    assert fleet_of([guarded.target], tls=guarded.router).admit(100).node == guarded.target
+    for tls, said in ((guarded.stranger, "is not believed"), (guarded.mixed, "refuses this client's certificate")):
         with pytest.raises(fleet.NoNodeAnswers, match=said):
-            fleet_of([target], tls=tls).admit(100)
+            fleet_of([guarded.target], tls=tls).admit(100)
+
+
+# --- as `hisparse-svc fleet` shows them ------------------------------------------------------------------------------
+
+
+def shown(target: str, *flags: str) -> tuple[dict[str, Any], str]:
+    """Give the nodes of the document by name, and what stands beside the table that people get."""
+    told, drawn = (run("fleet", "--target", target, *flags, *more) for more in (["--json"], []))
+    assert (told.code, drawn.code) == (0, 0), drawn.err
+    return {node["name"]: node for node in told.document["nodes"]}, drawn.err
+
+
+def test_the_command_names_a_node_of_another_version(of_another_version: str, serve: Callable[..., Served]) -> None:
+    nodes, beside = shown(f"old={of_another_version},new={serve().target}")
+    assert (nodes["old"]["state"], nodes["new"]["state"]) == ("silent", "live")
+    for said in (nodes["old"]["failure"], beside):
+        assert "run a server of the client's version" in said
+    assert beside.startswith("old: ")
+    alone = run("fleet", "--target", of_another_version + ",")
+    assert (alone.code, len(alone.errors)) == (3, 1)
+    assert alone.errors[0].startswith("the node does not answer: unix:")
+    assert alone.errors[0].endswith("run a server of the client's version")
+
+
+def test_the_command_says_whose_certificate_is_wrong(guarded: Guarded, serve: Callable[..., Served]) -> None:
+    plain = serve(name="plain")  # a Unix socket takes no certificate
+
+    def flags(tls: Tls) -> tuple[str, ...]:
+        return ("--ca", str(tls.ca), "--cert", str(tls.cert), "--key", str(tls.key))
+
+    target = f"guarded={guarded.target},plain={plain.target}"
+    nodes, beside = shown(target, *flags(guarded.router))
+    assert ({node["state"] for node in nodes.values()}, beside) == ({"live"}, "")
+    for tls, said in ((guarded.stranger, "is not believed"), (guarded.mixed, "refuses this client's certificate")):
+        nodes, beside = shown(target, *flags(tls))
+        assert (nodes["guarded"]["state"], nodes["plain"]["state"]) == ("silent", "live")
+        assert said in nodes["guarded"]["failure"]
+        assert said in beside
+        alone = run("fleet", "--target", f"guarded={guarded.target}", *flags(tls))
+        assert (alone.code, len(alone.errors)) == (3, 1)
+        assert said in alone.errors[0]
+
+
+@pytest.mark.parametrize("fault", [ClockIsWrong, ClockIsBehind], ids=lambda fault: fault.__name__)
+def test_the_command_shows_age_by_ones_own_clock(
+    fault: type[Fault], serve: Callable[..., Served], tmp_path: Path
+) -> None:
+    with Faulty(serve().target, tmp_path / "p.sock", fault()) as proxy:
+        nodes, beside = shown(f"skewed={proxy.target}")
+    assert (nodes["skewed"]["state"], beside) == ("live", "")
+    assert 0 <= nodes["skewed"]["age_ms"] < 3_000
+
+
+def test_the_command_shows_a_fleet_that_is_draining(serve: Callable[..., Served]) -> None:
+    served = [serve(name=name) for name in "ab"]
+    for node in served:
+        node.client().drain()
+    target = ",".join(node.target for node in served)
+    nodes, _ = shown(target)
+    assert {node["state"] for node in nodes.values()} == {"draining"}
+    told = run("fleet", "--target", target, "--length", "64", "--json")
+    assert told.document["fits"] == [{"tokens": 64, "count": 0, "nodes": 0}]

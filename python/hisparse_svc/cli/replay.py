@@ -222,8 +222,9 @@ def show(document: dict[str, Any], out: Path | None, plot: Path | None) -> None:
     drawn = output.table("", one, alone_is, left=[""])
     for key, words in ROWS.items():
         drawn.add_row(words, f"{document[key]:,}", f"{alone[key]:,}")
-    if document.get("lost"):
-        drawn.add_row("lost with their node", f"{document['lost']:,}", "")
+    for key, words in (("lost", "lost with their node"), ("unsettled", "their node fell silent over them")):
+        if document.get(key):
+            drawn.add_row(words, f"{document[key]:,}", "")
     for key, words in (("p50", "wait, median"), ("p99", "wait, 99th percentile"), ("max", "wait, longest")):
         drawn.add_row(f"{words}, s", f"{document['wait_ms'][key] / 1e3:.1f}", f"{alone['wait_ms'][key] / 1e3:.1f}")
     drawn.add_row(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import _core
 from hisparse_svc.errors import HiSparseError
+from hisparse_svc.fleet.errors import Unsettled
 from hisparse_svc.replay.audit import Audit, count_extents
 from hisparse_svc.rpc.refusals import NeverFits, PoolBusy, QuotaExceeded
 
@@ -50,6 +51,8 @@ class Tally:
     refused_busy: int = 0
     lost: int = 0
     """Of those admitted: their node was gone when they ended."""
+    unsettled: int = 0
+    """Their node fell silent over them, and what it made of them was not known in time."""
     prefix_hit_pages: int = 0
     peak_running: int = 0
     waits_ms: list[int] = field(default_factory=list)
@@ -66,8 +69,9 @@ async def play(
     However it ends, it gives its leases back first; a cancellation says in its text whether it could.
 
     Returns:
-        `outcome` and `timeline`, as `document.play`; the outcome also has `unbalanced`, which must be 0, and `lost`:
-        how many of the admitted found their node gone at their end, which is above 0 in a fleet alone.
+        `outcome` and `timeline`, as `document.play`; the outcome also has `unbalanced`, which must be 0, and what is
+        above 0 in a fleet alone: `lost` of the admitted found their node gone at their end, and `unsettled` ones were
+        neither admitted nor refused, as their node fell silent over them.
     """
     run = _Run(desk, trace, options, progress or (lambda _: None))
     await run.begin()
@@ -159,6 +163,9 @@ class _Run:
         except NeverFits:
             self.tally.refused_never_fits += 1
             return True
+        except Unsettled:
+            self.tally.unsettled += 1
+            return True
         except (PoolBusy, QuotaExceeded):
             return False
         waited_ms = now_us // 1_000 - self.requests[place][0]
@@ -200,6 +207,9 @@ class _Run:
         except NeverFits:
             self.tally.refused_never_fits += 1
             return
+        except Unsettled:
+            self.tally.unsettled += 1
+            return
         except (PoolBusy, QuotaExceeded):
             self.tally.refused_busy += 1
             return
@@ -227,7 +237,7 @@ class _Run:
                 ttl_s=LEASE_TTL_S,
                 wait_s=wait_s,
             )
-        except (NeverFits, PoolBusy, QuotaExceeded):
+        except (NeverFits, PoolBusy, QuotaExceeded, Unsettled):  # the fleet itself takes the last one back
             self.open.discard(place)
             raise
 
@@ -284,6 +294,7 @@ class _Run:
             "refused_never_fits": tally.refused_never_fits,
             "refused_busy": tally.refused_busy,
             "lost": tally.lost,
+            "unsettled": tally.unsettled,
             "peak_pages": self.peak,
             "total_pages": self.total_pages,
             "overcommit": sum(audit.overcommit for audit in self.audits.values()),
