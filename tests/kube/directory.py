@@ -193,15 +193,3 @@ class Scene:
             if served.process.poll() is None:
                 served.process.kill()
             served.process.communicate(timeout=20)
-
-
-def restart(kube: Cluster, away_s: float) -> None:
-    """End the API server, which stays away for a while, and start it again on the same store."""
-    old = next(each for each in kube.processes if "kube-apiserver" in str(each.args))
-    old.kill()
-    old.wait()
-    time.sleep(away_s)
-    with (kube.folder / "kube-apiserver.log").open("ab") as log:
-        anew = subprocess.Popen(old.args, stdout=log, stderr=log, cwd=kube.folder)
-    kube.processes[kube.processes.index(old)] = anew
-    kube._wait_until_ready()

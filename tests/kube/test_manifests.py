@@ -96,41 +96,48 @@ def test_a_namespace_that_restricts_pods_takes_them_and_they_are_guaranteed(
         assert kept.status.qos_class == "Guaranteed"
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "reason"),
-    [
+HARMFUL = {
+    "baseline": [
         ("spec/hostIPC", True, "host namespaces (hostIPC=true)"),
         ("spec/hostNetwork", True, "host namespaces (hostNetwork=true)"),
         (
             "spec/volumes/0",
             {"name": "hisparse-run", "hostPath": {"path": "/run"}},
-            'uses restricted volume type "hostPath"',
+            'hostPath volumes (volume "hisparse-run',
         ),
-        ("spec/initContainers/0/securityContext/privileged", True, 'privileged (container "hisparse"'),
-        ("spec/initContainers/0/securityContext/allowPrivilegeEscalation", ..., "allowPrivilegeEscalation != false"),
+        (
+            "spec/initContainers/0/securityContext",
+            {"privileged": True},
+            'privileged (container "hisparse" must not set securityContext.privileged=true)',
+        ),
         (
             "spec/initContainers/0/securityContext/capabilities",
             {"drop": ["ALL"], "add": ["IPC_LOCK"]},
             'must not include "IPC_LOCK"',
         ),
+    ],
+    "restricted": [
+        ("spec/initContainers/0/securityContext/allowPrivilegeEscalation", ..., "allowPrivilegeEscalation != false"),
         ("spec/containers/0/securityContext/capabilities", ..., 'must set securityContext.capabilities.drop=["ALL"]'),
         ("spec/securityContext/runAsNonRoot", ..., "runAsNonRoot != true"),
         ("spec/securityContext/runAsUser", 0, "runAsUser=0"),
         ("spec/securityContext/seccompProfile", ..., "seccompProfile"),
     ],
-)
-def test_a_namespace_that_restricts_pods_refuses_each_privilege(
-    kube: Cluster, base: list[Manifest], path: str, value: object, reason: str
+}
+
+
+@pytest.mark.parametrize("level", HARMFUL)
+def test_a_namespace_that_enforces_a_level_refuses_each_privilege(
+    kube: Cluster, base: list[Manifest], level: str
 ) -> None:
-    namespace = kube.namespace(**RESTRICTED)
-    (pod,) = pods_of(base)
-    document = changed(named(pod), path, value)
-    if path.endswith("privileged"):
-        document["spec"]["initContainers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    done = kube.apply(document, namespace=namespace, dry_run=True)
-    assert done.code != 0
-    assert 'violates PodSecurity "restricted:latest"' in done.err
-    assert reason in done.err
+    namespace = kube.namespace(**{"pod-security.kubernetes.io/enforce": level})
+    pod = named(pods_of(base)[0])
+    assert kube.apply(pod, namespace=namespace, dry_run=True).code == 0
+    for path, value, reason in HARMFUL[level]:
+        done = kube.apply(changed(pod, path, value), namespace=namespace, dry_run=True)
+        assert done.code != 0, path
+        assert f'violates PodSecurity "{level}:latest"' in done.err
+        assert reason in done.err
 
 
 WRONG = {

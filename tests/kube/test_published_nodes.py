@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import run
 
 pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
-from tests.kube.directory import Scene, grant, install, reader, restart, until
+from tests.kube.directory import Scene, grant, install, reader, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,10 +165,11 @@ def test_while_the_api_server_is_away_all_goes_on_and_then_it_is_followed_again(
     served = scene.node("decode-0")
     fleet = scene.fleet()
     until(lambda: states(fleet) == {"decode-0": "live"})
-    restart(scene.kube, away_s=8.0)
-    assert scene.publishers["decode-0"].poll() is None
-    assert "does not answer" in str(fleet.failure)
-    assert not is_stale(fleet, "decode-0")(), "longer than a Lease, and nobody could be seen to renew"
+    with scene.kube.away():
+        time.sleep(8.0)
+        assert scene.publishers["decode-0"].poll() is None
+        assert "does not answer" in str(fleet.failure)
+        assert not is_stale(fleet, "decode-0")(), "longer than a Lease, and nobody could be seen to renew"
     with fleet.admit(9_000, 1_000) as held:
         assert held.node == "decode-0"
         until(lambda: fleet.failure is None, 40.0)
