@@ -275,6 +275,18 @@ class Cluster:
             role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
             rbac.create_namespaced_role(namespace, {**metadata, "rules": list(rules)})
             rbac.create_namespaced_role_binding(namespace, {**metadata, "subjects": [subject], "roleRef": role})
+            self._wait_until_granted(namespace, name, rules[0])
         asked = {"spec": {"expirationSeconds": 3600}}
         token = core.create_namespaced_service_account_token(name, namespace, asked).status.token
         return Account(namespace, name, token, self.client(token), self.kubeconfig(token, namespace))
+
+    def _wait_until_granted(self, namespace: str, name: str, rule: dict[str, Any]) -> None:
+        """The authorizer watches roles, and so learns of one a little after it is made."""
+        resource, _, subresource = rule["resources"][0].partition("/")
+        wanted = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource}
+        who = f"system:serviceaccount:{namespace}:{name}"
+        asked = {"user": who, "resourceAttributes": {**wanted, "verb": rule["verbs"][0], "namespace": namespace}}
+        until = time.monotonic() + CALL_S
+        while not api.AuthorizationV1Api(self.admin).create_subject_access_review({"spec": asked}).status.allowed:
+            assert time.monotonic() < until, f"{who} was not granted {rule}"
+            time.sleep(0.02)
