@@ -333,7 +333,9 @@ def _of_host_pool(problem: Problem, settings: ServeConfig, plan: Plan | None) ->
         remedy = f"free memory here or raise its limit, which auto goes by (`hisparse-svc doctor`); {problem.remedy}"
         return replace(problem, value=f"auto, which is {refused} here", remedy=remedy)
     if not isinstance(asked, int):
-        return problem
+        value = f"{settings.ratio}, which makes a host pool of {refused}"
+        remedy = f"give a smaller --ratio, or --host-pool in its place: {problem.remedy}"
+        return replace(problem, field="--ratio", value=value, remedy=remedy)
     shown = _shown_size(asked)
     part = plan is not None and _pool_not_used(settings, plan)
     return replace(problem, value=f"{shown}, of which {refused} can be used" if part else shown)

@@ -25,12 +25,30 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-def test_a_pool_beyond_the_machine_names_the_limit_and_its_remedy(tmp_path: Path) -> None:
-    told = run("serve", "--socket", str(tmp_path / "h.sock"), "--host-pool", "1GiB", "--assume-memory", "512MiB")
-    assert told.code == 2
-    assert "--host-pool" in told.err
-    assert "--assume-memory leaves 512 MiB" in told.err
-    assert "ask for at most 512 MiB" in told.err
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (
+            "--host-pool 1GiB",
+            "--host-pool is 1 GiB: --assume-memory leaves 512 MiB; ask for 512 MiB or less; otherwise raise --assume-memory",
+        ),
+        (
+            "--host-pool 400GiB",
+            "--host-pool is 400 GiB, of which 362.1 GiB can be used: --assume-memory leaves 512 MiB; ask for 512 MiB or "
+            "less; otherwise raise --assume-memory",
+        ),
+        (
+            "--ratio 40",
+            "--ratio is 40, which makes a host pool of 266.1 GiB: --assume-memory leaves 512 MiB; give a smaller --ratio, "
+            "or --host-pool in its place: ask for 512 MiB or less; otherwise raise --assume-memory",
+        ),
+    ],
+)
+def test_a_pool_beyond_the_machine_says_what_was_asked_what_there_is_and_what_to_do(
+    flags: str, told: str, tmp_path: Path
+) -> None:
+    refused = run("serve", "--socket", str(tmp_path / "h.sock"), *flags.split(), "--assume-memory", "512MiB")
+    assert (refused.code, refused.err) == (2, f"error: {told}\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -75,7 +75,8 @@ def group() -> Iterator[Group]:
 def test_a_small_control_group_is_named_by_its_file_and_auto_keeps_within_it(group: Group, tmp_path: Path) -> None:
     told = group.run(*SERVE, "--socket", str(tmp_path / "h.sock"), "--host-pool", "1GiB")
     assert told.returncode == 2, told.stderr
-    assert f"{group.path}/memory.limit_in_bytes leaves" in told.stderr
+    assert "its control group has " in told.stderr
+    assert f" left ({group.path}/memory.limit_in_bytes); ask for " in told.stderr
     assert "resources.limits.memory" in told.stderr
     assert list(tmp_path.iterdir()) == []
     auto = """
@@ -156,7 +157,7 @@ def test_a_full_volume_of_a_state_directory_is_named_with_what_it_leaves(volume:
     (volume / "of another").write_bytes(bytes(200 * MIB))
     told = serve()
     assert told.returncode == 2, told.stderr
-    assert f"the volume of {state} leaves 200 MiB" in told.stderr
+    assert f"the volume of {state} has 200 MiB left" in told.stderr
     for way_out in ("sizeLimit", "remount,size", "without --state-dir"):
         assert way_out in told.stderr
     assert [path.name for path in state.iterdir() if "segment" in path.name] == []
@@ -217,7 +218,7 @@ def test_huge_pages_that_were_asked_for_are_had_or_the_pool_is_refused(tmp_path:
             [*SERVE, *flags], env=environment(), capture_output=True, text=True, timeout=60, check=False
         )
         assert told.returncode == 2, told.stderr
-        assert "free huge pages of 2 MiB leaves 16 MiB" in told.stderr
+        assert "of huge pages 16 MiB is left (those of 2 MiB that are free)" in told.stderr
         assert "nr_hugepages" in told.stderr
         assert "--pages auto" in told.stderr
         assert list(tmp_path.iterdir()) == []

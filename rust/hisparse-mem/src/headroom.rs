@@ -54,6 +54,25 @@ pub struct Limit {
     pub remedy: String,
 }
 
+impl Limit {
+    /// Who has how much left, and where that was read.
+    fn told(&self) -> String {
+        let left = match self.available_bytes {
+            0 => "nothing".to_owned(),
+            bytes => show_size(floored(bytes)),
+        };
+        let source = &self.source;
+        match self.kind {
+            LimitKind::MemAvailable => format!("this machine has {left} left ({source})"),
+            LimitKind::Cgroup => format!("its control group has {left} left ({source})"),
+            LimitKind::AllowedNodes => format!("the memory nodes that it may use have {left} left ({source})"),
+            LimitKind::Assumed => format!("{source} leaves {left}"),
+            LimitKind::Volume => format!("{source} has {left} left"),
+            LimitKind::Hugepages => format!("of huge pages {left} is left ({source})"),
+        }
+    }
+}
+
 /// Room for a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Headroom {
@@ -75,7 +94,7 @@ pub struct NoHeadroom {
 impl fmt::Display for NoHeadroom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.limit {
-            Some(limit) => write!(f, "{} leaves no room for a pool; {}", limit.source, limit.remedy),
+            Some(limit) => write!(f, "no pool fits: {}; {}", limit.told(), limit.remedy),
             None => write!(f, "{UNREADABLE}; {ASSUME}"),
         }
     }
@@ -91,10 +110,10 @@ impl NoHeadroom {
     /// The refusal of a pool of `wanted`, which the user named `field`.
     pub fn problem(&self, field: &str, wanted: Bytes) -> Problem {
         let (rule, remedy) = match &self.limit {
-            Some(limit) => (format!("{} leaves nothing", limit.source), limit.remedy.as_str()),
+            Some(limit) => (limit.told(), limit.remedy.as_str()),
             None => (UNREADABLE.to_owned(), ASSUME),
         };
-        Problem::new(field, show_size(wanted), format!("must fit what is left, and {rule}"), remedy)
+        Problem::new(field, show_size(wanted), rule, remedy)
     }
 }
 
@@ -125,14 +144,9 @@ impl Headroom {
     pub fn check(&self, field: &str, wanted: Bytes) -> Result<(), Problems> {
         let mut problems = Problems::new();
         for limit in self.limits.iter().filter(|limit| limit.available_bytes < wanted.get()) {
-            let left = show_size(floored(limit.available_bytes));
             let most = show_size(floored(self.usable_bytes));
-            problems.push(Problem::new(
-                field,
-                show_size(wanted),
-                format!("must fit what is left, and {} leaves {left}", limit.source),
-                format!("ask for at most {most}, or {}", limit.remedy),
-            ));
+            let remedy = format!("ask for {most} or less; otherwise {}", limit.remedy);
+            problems.push(Problem::new(field, show_size(wanted), limit.told(), remedy));
         }
         problems.into_result(())
     }
@@ -146,7 +160,7 @@ fn floored(bytes: u64) -> Bytes {
 
 /// The bounds on ordinary memory, or the assumption in their place.
 pub fn memory_limits(memory: &Meminfo, cgroup: &Cgroup, numa: &Numa, assumed: Option<Bytes>) -> Vec<Limit> {
-    const OVERRIDE: &str = "--assume-memory SIZE if the machine reports too little";
+    const OVERRIDE: &str = "give --assume-memory SIZE where too little is reported";
     if let Some(assumed) = assumed {
         let remedy = "raise --assume-memory".to_owned();
         let available_bytes = assumed.get();
@@ -158,7 +172,7 @@ pub fn memory_limits(memory: &Meminfo, cgroup: &Cgroup, numa: &Numa, assumed: Op
             kind: LimitKind::MemAvailable,
             available_bytes: *available,
             source: "MemAvailable in /proc/meminfo".into(),
-            remedy: format!("stop other users of memory on this machine, or give {OVERRIDE}"),
+            remedy: format!("stop other users of memory here, or {OVERRIDE}"),
         });
     }
     for limit in &cgroup.limits {
@@ -167,7 +181,7 @@ pub fn memory_limits(memory: &Meminfo, cgroup: &Cgroup, numa: &Numa, assumed: Op
             available_bytes: limit.headroom_bytes(),
             source: limit.file.clone(),
             remedy: format!(
-                "raise it (resources.limits.memory of the container or its pod, MemoryMax= of the unit), or give {OVERRIDE}"
+                "raise that limit (resources.limits.memory of the container or its pod, MemoryMax= of the unit), or {OVERRIDE}"
             ),
         });
     }
@@ -176,7 +190,7 @@ pub fn memory_limits(memory: &Meminfo, cgroup: &Cgroup, numa: &Numa, assumed: Op
             kind: LimitKind::AllowedNodes,
             available_bytes,
             source: "Mems_allowed_list in /proc/self/status".into(),
-            remedy: format!("widen the cpuset (cpuset.mems) to more memory nodes, or give {OVERRIDE}"),
+            remedy: format!("widen the cpuset (cpuset.mems) to more memory nodes, or {OVERRIDE}"),
         });
     }
     limits
@@ -200,7 +214,7 @@ pub fn no_hugepages(page_bytes: u64) -> Limit {
     Limit {
         kind: LimitKind::Hugepages,
         available_bytes: 0,
-        source: format!("this kernel, which has no huge pages of {size},"),
+        source: format!("this kernel has none of {size}"),
         remedy: "use another backing (--pages auto)".into(),
     }
 }
@@ -211,9 +225,11 @@ pub fn hugepage_limit(pool: &HugepagePool) -> Limit {
     let grouped = pool.cgroup.binding().filter(|limit| limit.headroom_bytes() < free_bytes);
     let size = show_size(Bytes::new(pool.page_bytes));
     let (source, remedy) = match grouped {
-        Some(limit) => (limit.file.clone(), "raise it (resources.limits.hugepages-… of the container)".to_owned()),
+        Some(limit) => {
+            (limit.file.clone(), "raise that limit (resources.limits.hugepages-… of the container)".to_owned())
+        }
         None => (
-            format!("free huge pages of {size}"),
+            format!("those of {size} that are free"),
             format!(
                 "set more aside (/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages), or use another backing (--pages auto)",
                 pool.page_bytes / 1024
@@ -291,18 +307,29 @@ mod tests {
         let refusal = headroom.check("--host-pool", Bytes::new(4 << 30)).unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "--host-pool is 4 GiB: must fit what is left, and /cg/memory.max leaves 1 GiB; ask for at most 1 GiB, or \
-             raise it (resources.limits.memory of the container or its pod, MemoryMax= of the unit), or give \
-             --assume-memory SIZE if the machine reports too little"
+            "--host-pool is 4 GiB: its control group has 1 GiB left (/cg/memory.max); ask for 1 GiB or less; otherwise \
+             raise that limit (resources.limits.memory of the container or its pod, MemoryMax= of the unit), or give \
+             --assume-memory SIZE where too little is reported"
         );
-        assert_eq!(headroom.check("--host-pool", Bytes::new(16 << 30)).unwrap_err().iter().count(), 2);
+        let both = headroom.check("--host-pool", Bytes::new(16 << 30)).unwrap_err();
+        assert_eq!(both.iter().count(), 2);
+        assert_eq!(
+            both.iter().nth(1).map(ToString::to_string).as_deref(),
+            Some(
+                "--host-pool is 16 GiB: this machine has 8 GiB left (MemAvailable in /proc/meminfo); ask for 1 GiB or \
+                 less; otherwise stop other users of memory here, or give --assume-memory SIZE where too little is reported"
+            )
+        );
     }
 
     #[test]
     fn a_full_group_is_a_refusal_that_names_it() {
         let limits = memory_limits(&known(8 << 30), &group(10, 50, 0), &no_nodes(), None);
         let none = Headroom::of(limits).unwrap_err();
-        assert!(none.to_string().starts_with("/cg/memory.max leaves no room for a pool; raise it"), "{none}");
+        assert!(
+            none.to_string().starts_with("no pool fits: its control group has nothing left (/cg/memory.max); raise"),
+            "{none}"
+        );
     }
 
     #[test]
@@ -319,7 +346,7 @@ mod tests {
     fn huge_pages_name_the_tighter_of_free_pages_and_their_group() {
         let pool = |cgroup| HugepagePool { page_bytes: 2 << 20, total_pages: 10, free_pages: 8, cgroup };
         let free = hugepage_limit(&pool(Cgroup { groups: Finding::Known(Vec::new()), limits: Vec::new() }));
-        assert_eq!((free.available_bytes, free.source.as_str()), (16 << 20, "free huge pages of 2 MiB"));
+        assert_eq!((free.available_bytes, free.source.as_str()), (16 << 20, "those of 2 MiB that are free"));
         let grouped = hugepage_limit(&pool(group(4 << 20, 0, 0)));
         assert_eq!((grouped.available_bytes, grouped.source.as_str()), (4 << 20, "/cg/memory.max"));
     }
