@@ -30,17 +30,18 @@ MIB = 1 << 20
     [
         (
             "--host-pool 1GiB",
-            "--host-pool is 1 GiB: --assume-memory leaves 512 MiB; ask for 512 MiB or less; otherwise raise --assume-memory",
+            "--host-pool is 1 GiB: --assume-memory leaves 512 MiB; ask for 512 MiB or less; otherwise raise "
+            "--assume-memory",
         ),
         (
             "--host-pool 400GiB",
-            "--host-pool is 400 GiB, of which 362.1 GiB can be used: --assume-memory leaves 512 MiB; ask for 512 MiB or "
-            "less; otherwise raise --assume-memory",
+            "--host-pool is 400 GiB, of which 362.1 GiB can be used: --assume-memory leaves 512 MiB; ask for 512 MiB "
+            "or less; otherwise raise --assume-memory",
         ),
         (
             "--ratio 40",
-            "--ratio is 40, which makes a host pool of 266.1 GiB: --assume-memory leaves 512 MiB; give a smaller --ratio, "
-            "or --host-pool in its place: ask for 512 MiB or less; otherwise raise --assume-memory",
+            "--ratio is 40, which makes a host pool of 266.1 GiB: --assume-memory leaves 512 MiB; give a smaller "
+            "--ratio, or --host-pool in its place: ask for 512 MiB or less; otherwise raise --assume-memory",
         ),
     ],
 )

@@ -9,7 +9,8 @@
 //!    segment-000000000000000c-0003     generation 12, segment 3
 //! ```
 //! A segment is built without a name and linked into place when it is whole, so a crash leaves no half of one. Locks go
-//! with their holders, whatever kills them. Files of older generations are swept at the start of a new one.
+//! with their holders, whatever kills them. Files of older generations are swept at the start of a new one. A start that
+//! comes to nothing takes back what it put there, the folder too; what was there before stays.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -67,11 +68,19 @@ pub enum StateDirError {
     },
 }
 
-/// A folder that this process alone serves from.
+/// Files that a start puts there beside segments; the lock that keeps others out goes last.
+const OURS: [&str; 5] = [SESSIONS_LOCK, JOURNAL, GENERATION, GENERATION_ASIDE, SERVE_LOCK];
+
+/// A folder that this process alone serves from. Dropped before [`StateDir::keep`], it leaves the folder as it found it.
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
     folder: OwnedFd,
+    /// Whether the folder itself was made by this opening.
+    made: bool,
+    /// Those of `OURS` that were there before it.
+    before: Vec<&'static str>,
+    kept: bool,
     _serving: OwnedFd,
 }
 
@@ -98,7 +107,7 @@ impl StateDir {
             Err(Errno::EXIST) => false,
             Err(errno) => return Err(failed("make")(errno)),
         };
-        let opened = Self::open_made(path);
+        let opened = Self::open_made(path, made);
         if made && opened.is_err() {
             // Nothing else is in it yet; where something is, it stays.
             let _stays = rustix::fs::rmdir(path);
@@ -106,7 +115,7 @@ impl StateDir {
         opened
     }
 
-    fn open_made(path: &Path) -> Result<Self, StateDirError> {
+    fn open_made(path: &Path, made: bool) -> Result<Self, StateDirError> {
         let shown = path.display().to_string();
         let failed = |action| {
             let path = shown.clone();
@@ -121,12 +130,24 @@ impl StateDir {
         if MemoryVolume::discover(path).in_memory == Finding::Known(false) {
             return Err(StateDirError::OnDisk { path: shown });
         }
-        let serving = open_lock(folder.as_fd(), SERVE_LOCK).map_err(failed("open serve.lock in"))?;
-        match rustix::fs::flock(&serving, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_path_buf(), folder, _serving: serving }),
-            Err(Errno::WOULDBLOCK) => Err(StateDirError::InUse { path: shown }),
-            Err(errno) => Err(failed("lock")(errno)),
+        loop {
+            let before = OURS.into_iter().filter(|name| is_there(folder.as_fd(), name)).collect();
+            let serving = open_lock(folder.as_fd(), SERVE_LOCK).map_err(failed("open serve.lock in"))?;
+            match rustix::fs::flock(&serving, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(StateDirError::InUse { path: shown }),
+                Err(errno) => return Err(failed("lock")(errno)),
+            }
+            // Who had it may have taken the file away between the two calls: a lock on that one keeps nobody out.
+            if is_named(folder.as_fd(), SERVE_LOCK, serving.as_fd()) {
+                return Ok(Self { path: path.to_path_buf(), folder, made, before, kept: false, _serving: serving });
+            }
         }
+    }
+
+    /// From here on the folder is in use, and what is in it outlives this process.
+    pub const fn keep(&mut self) {
+        self.kept = true;
     }
 
     /// The folder.
@@ -247,6 +268,35 @@ impl Generation<'_> {
     }
 }
 
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        for name in OURS.into_iter().filter(|name| !self.before.contains(name)) {
+            let _gone = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+        }
+        if self.made {
+            // Where somebody put something else there, it stays.
+            let _stays = rustix::fs::rmdir(&self.path);
+        }
+    }
+}
+
+fn is_there(folder: BorrowedFd<'_>, name: &str) -> bool {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
+/// Whether this name leads to this very file.
+fn is_named(folder: BorrowedFd<'_>, name: &str, file: BorrowedFd<'_>) -> bool {
+    let named = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW);
+    let found = rustix::fs::fstat(file);
+    named
+        .ok()
+        .zip(found.ok())
+        .is_some_and(|(named, found)| (named.st_dev, named.st_ino) == (found.st_dev, found.st_ino))
+}
+
 fn open_lock(folder: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, OWNER_ONLY)
 }
@@ -300,7 +350,8 @@ mod tests {
     fn a_new_generation_sweeps_the_old_and_counts_on() {
         let Some(folder) = folder() else { return };
         for expected in 1..4 {
-            let dir = StateDir::open(folder.path()).unwrap();
+            let mut dir = StateDir::open(folder.path()).unwrap();
+            dir.keep();
             let generation = dir.new_generation().unwrap();
             assert_eq!(generation.number(), expected);
             assert_eq!(dir.segments().unwrap(), [], "older segments are gone");
@@ -352,6 +403,46 @@ mod tests {
         std::fs::set_permissions(&missing, private()).unwrap();
         assert!(matches!(StateDir::open(&missing), Err(StateDirError::OnDisk { .. })));
         assert!(missing.exists(), "it is not ours to remove");
+    }
+
+    #[test]
+    fn a_start_that_comes_to_nothing_leaves_the_folder_as_it_was() {
+        let Some(home) = folder() else { return };
+        let path = home.path().join("state");
+        let begin = |keep: bool| {
+            let mut dir = StateDir::open(&path).unwrap();
+            dir.new_generation().unwrap();
+            std::fs::write(dir.journal(), "").unwrap();
+            if keep {
+                dir.keep();
+            }
+        };
+        begin(false);
+        assert!(!path.exists(), "it was made for this alone");
+
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, private()).unwrap();
+        std::fs::write(path.join("of another"), "").unwrap();
+        begin(false);
+        assert_eq!(names(&path), ["of another"]);
+
+        begin(true);
+        let kept = names(&path);
+        assert_eq!(kept, ["generation", "journal", "of another", "serve.lock", "sessions.lock"]);
+        begin(false);
+        assert_eq!(names(&path), kept, "what a service left stays");
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_taken_away_keeps_nobody_out() {
+        let Some(home) = folder() else { return };
+        let folder = rustix::fs::open(home.path(), OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let lock = open_lock(folder.as_fd(), SERVE_LOCK).unwrap();
+        assert!(is_named(folder.as_fd(), SERVE_LOCK, lock.as_fd()));
+        std::fs::remove_file(home.path().join(SERVE_LOCK)).unwrap();
+        assert!(!is_named(folder.as_fd(), SERVE_LOCK, lock.as_fd()));
+        drop(open_lock(folder.as_fd(), SERVE_LOCK).unwrap());
+        assert!(!is_named(folder.as_fd(), SERVE_LOCK, lock.as_fd()), "another file of that name");
     }
 
     #[test]

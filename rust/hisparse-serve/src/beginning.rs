@@ -50,6 +50,13 @@ impl Keeping {
         Ok(Self { journal: socket.map(journal::file_beside), lock, state_dir: None })
     }
 
+    /// The service has begun: what it put there outlives it.
+    pub(crate) const fn keep(&mut self) {
+        if let Some(dir) = &mut self.state_dir {
+            dir.keep();
+        }
+    }
+
     fn engine_lives(&self) -> bool {
         self.lock.as_ref().is_some_and(SessionLock::is_held)
     }

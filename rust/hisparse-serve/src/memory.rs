@@ -274,6 +274,7 @@ impl Drop for Host {
 fn host(node: &Arc<Node>, mut prepared: Prepared) {
     let Some(hosting) = node.hosting() else { return };
     let begun = begin(node, hosting, &mut prepared).and_then(|Begun { pool, sessions, lost }| {
+        prepared.keeping.keep();
         let mut report = PoolReport::of(&pool);
         report.notes.extend(lost);
         let numa_node = hosting.report.get_or_init(|| report).only_node();

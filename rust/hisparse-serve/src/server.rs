@@ -164,8 +164,11 @@ impl Server {
         let mut past = Past::of(&keeping, &settings, memory.as_ref().map(|memory| &memory.layout))?;
         let from = std::mem::replace(&mut past.pool, PoolFrom::Nothing);
         let journal = keeping.journal.clone();
-        let memory =
-            memory.map(|memory| Prepared::beginning(memory, config.socket.as_deref(), keeping, from)).transpose()?;
+        // Who makes the pool keeps the folder's lock; without one the server does.
+        let (memory, keeping) = match memory {
+            Some(memory) => (Some(Prepared::beginning(memory, config.socket.as_deref(), keeping, from)?), None),
+            None => (None, Some(keeping)),
+        };
         let (mut prepared, hosting) = memory.unzip();
         let tls = config.tls.take().map(|files| Tls::new(files, clock)).transpose()?.map(Arc::new);
         let bound = Bound::new(&config, tls)?;
@@ -222,9 +225,13 @@ impl Server {
         let (begun, has_begun) = std::sync::mpsc::sync_channel(1);
         let thread = {
             let (node, ended) = (Arc::clone(&node), Arc::clone(&ended));
+            let mut keeping = keeping;
             let work = move || {
+                if let Some(keeping) = &mut keeping {
+                    keeping.keep();
+                }
                 run(runtime, bound, &node, door, signals, asked, &begun);
-                drop(host);
+                drop((host, keeping));
                 ended.set();
             };
             std::thread::Builder::new().name("hisparse-main".into()).spawn(work).map_err(failed)?
