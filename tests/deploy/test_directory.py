@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Any
 
 import pytest
 from hisparse_svc.cli.fleet import LENGTHS
@@ -155,9 +154,13 @@ def test_the_accounts_have_exactly_the_verbs_that_are_used() -> None:
 
 def test_the_policy_is_about_the_account_of_the_component() -> None:
     (policy,) = [each for each in golden("cluster") if each["kind"] == "ValidatingAdmissionPolicy"]
-    (condition,) = policy["spec"]["matchConditions"]
-    account: Any = pod(golden("directory"))["serviceAccountName"]
-    assert f":{account}(-" in condition["expression"]
+    expression: str = policy["spec"]["matchConditions"][0]["expression"]
+    named = re.search(r"matches\('(.*)'\)", expression)
+    assert named is not None
+    for account in (pod(golden("directory"))["serviceAccountName"], "hisparse-node-sglang", "prod-hisparse-node"):
+        assert re.search(named[1], f"system:serviceaccount:serving:{account}")
+    for account in ("hisparse", "hisparse-nodes", "hisparse-router", "default"):
+        assert not re.search(named[1], f"system:serviceaccount:serving:{account}")
     assert policy["spec"]["failurePolicy"] == "Fail"
     (binding,) = [each for each in golden("cluster") if each["kind"] == "ValidatingAdmissionPolicyBinding"]
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]

@@ -87,11 +87,29 @@ def test_what_a_publisher_writes_is_owned_by_its_pod(pod: Pod, uid: str) -> None
             write(pod, "decode-0", what=what, uid=uid)
 
 
-def test_a_token_of_no_pod_writes_nothing(kube: Cluster, pod: Pod) -> None:
-    account = kube.account(pod.namespace, "hisparse-node")
+@pytest.mark.parametrize("name", ["hisparse-node", "a-tool"])
+def test_a_token_of_no_pod_writes_nothing(kube: Cluster, pod: Pod, name: str) -> None:
+    rules = [{"apiGroups": ["hisparse.io"], "resources": ["*"], "verbs": ["create", "patch"]}]
+    account = kube.account(pod.namespace, name, [] if name == "hisparse-node" else rules)
     unbound = Api(account.client.configuration)
     with pytest.raises(Rejected, match="this token is of no pod"):
         write(pod, "decode-0", api=unbound)
+
+
+def test_a_pod_of_the_same_name_takes_its_predecessors_object_over(kube: Cluster, pod: Pod) -> None:
+    for what in ("node", "status", "lease"):
+        write(pod, "decode-0", what=what)
+    kube.kubectl("delete", "pod", "decode-0", "--force", "--wait=false", namespace=pod.namespace)
+    until(lambda: kube.kubectl("get", "pod", "decode-0", namespace=pod.namespace).code != 0)
+    successor = Pod(kube, pod.namespace, "decode-0").make()
+    assert successor.uid != pod.uid
+    for what in ("node", "status", "lease"):
+        write(successor, "decode-0", what=what)
+    for kind in ("hisparsenode", "lease"):
+        told = kube.kubectl(
+            "get", kind, "decode-0", "--output=jsonpath={.metadata.ownerReferences[*].uid}", namespace=pod.namespace
+        )
+        assert told.out == successor.uid, "or the collector of garbage would take it"
 
 
 def test_an_administrator_and_leader_elections_are_not_held_up(kube: Cluster, pod: Pod) -> None:

@@ -34,7 +34,7 @@ HINT_S, HINTS_PER_SECOND = 1.0, 1_000
 """Hints alone are told once in so long, and of so many nodes a second: thousands of them refresh all the time."""
 MOST_EVENTS = 10_000
 """Taken in before the members are told again."""
-LOOK_S = 1.0
+LOOK_S = 0.25
 """Longest until `closing` is seen."""
 
 NODES, LEASES = "HisparseNodes", "Leases"
