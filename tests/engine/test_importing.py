@@ -85,6 +85,19 @@ def test_what_an_importer_writes_the_writer_reads(pool: HostPool, importer: Host
     assert held.commit().id == held.lease.id, "the writer's process commits it"
 
 
+def test_keys_without_scales_are_written_and_read_one_after_another() -> None:
+    with HostPool.embedded(model="minimax-m3", kv_dtype="bfloat16", host_pool="1GiB", kv_bytes="8GiB") as pool:
+        layer = pool.indexed_layers()[0]
+        assert memoryview(pool.keys(layer)).shape == pool.keys_array(layer).shape == (pool.pages, 64, 256)
+        keys = np.random.default_rng(7).integers(0, 256, (1, 64 * 256), dtype=np.uint8)
+        with pool.client.admit(120, 8) as held, pool.import_pages(held.lease) as pages:
+            assert _fields(lambda: pages.write_keys(layer, keys[:, :64])) == ["keys.shape"]
+            pages.write_keys(layer, keys, first_page=1)
+            first, second = _pages(held.lease)
+            assert np.array_equal(pool.keys_array(layer)[second].reshape(-1), keys[0])
+            assert not pool.keys_array(layer)[first].any()
+
+
 def test_layers_of_a_group_are_written_together(importer: HostPool, held: HeldLease) -> None:
     group = next(group for group in importer.groups() if len(group) > 2)
     rows = _rows(70, 2)

@@ -210,7 +210,10 @@ class HostPool:
         return self._attached.layer(layer, indexer=False)
 
     def keys(self, layer: int) -> _core.Layer:
-        """Give index keys of one layer as a buffer: (pages, page bytes) where a page holds its values, then its scales.
+        """Give index keys of one layer as a buffer.
+
+        Keys with scales are (pages, page bytes): a page holds the values of all its keys, then their scales. Keys
+        without (bfloat16, float32) are (pages, keys of a page, key bytes).
 
         Raises:
             IndexError: The pool holds none of it.
@@ -256,7 +259,7 @@ class HostPool:
         return np.asarray(self._attached.group(layer))
 
     def keys_array(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Give index keys of one layer as a numpy array, (pages, page bytes).
+        """Give index keys of one layer as a numpy array, in the shape of `keys`.
 
         Raises:
             IndexError: The pool holds none of it.

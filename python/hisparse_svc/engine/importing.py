@@ -118,7 +118,8 @@ class Import:
 
         Args:
             layer: A layer that has an indexer.
-            keys: Bytes as the pool stores them, `[page, page bytes]`: each page's values, then its scales.
+            keys: Bytes as the pool stores them, `[page, page bytes]`: each page's values, then its scales; keys that
+                have none, one after another.
             first_page: Index, within the lease, of the first of them; by default the first one that is not shared.
 
         Raises:
@@ -129,10 +130,10 @@ class Import:
         """
         start = self.first_token // PAGE_TOKENS if first_page is None else first_page
         into = self._pool.keys_array(layer)
-        data = _bytes_of(keys)
+        data, page_bytes = _bytes_of(keys), into[0].nbytes
         problems = []
-        if len(data.shape) != 2 or data.shape[1] != into.shape[1]:
-            rule = f"must be [page, {into.shape[1]}]"
+        if len(data.shape) != 2 or data.shape[1] != page_bytes:
+            rule = f"must be [page, {page_bytes}]"
             problems.append(Problem("keys.shape", str(tuple(data.shape)), rule, "pass the layer's keys page by page"))
         problems += _not_bytes("keys", data)
         count = data.shape[0] if data.shape else 0
@@ -142,7 +143,7 @@ class Import:
         self._demand_held()
         whole = data.cpu().numpy() if _is_on_device(data) else data
         for at, page in enumerate(self._pages[start : start + count]):
-            into[page] = whole[at]
+            into[page] = whole[at].reshape(into.shape[1:])
 
     def _write_from_device(self, layer: int, index: int, data: torch.Tensor, first_token: int) -> None:
         import torch  # noqa: PLC0415 - only where an engine has it

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  AttachedPool ◄── Layer ◄── memoryview, ndarray, tensor      each keeps what is left of it alive
-//!     rows of main KV   (pages, rows, row bytes), strided      keys, values first   (pages, page bytes)
+//!     rows of main KV   (pages, rows, row bytes), strided      keys with scales     (pages, page bytes)
+//!                                                              keys without         (pages, rows, row bytes)
 //! ```
 //! `unsafe` is here for one thing, the buffer protocol: raw addresses are handed to Python with what keeps them mapped.
 
