@@ -87,3 +87,12 @@ def test_the_readmes_service_answers_the_commands_below_it(tmp_path: Path) -> No
     done = shell(f"trap 'kill %1; wait' EXIT\n{served}", tmp_path)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "host_pages" in done.stdout or "host pages" in done.stdout
+
+
+def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
+    shown = [block.text for block in blocks(README) if block.language == "python"]
+    assert len(shown) >= 2
+    for place, text in enumerate(shown):
+        (tmp_path / str(place)).mkdir()
+        done = shell(f"python - <<'PYTHON'\n{text}PYTHON\n", tmp_path / str(place))
+        assert done.returncode == 0, f"{text}\n{done.stderr}"

@@ -14,7 +14,7 @@ impl NodeCapacity {
     /// pad page is not among them. `seats` and `request_slots` go before the plan's, where an operator wants fewer or
     /// knows better; without the latter there is one slot per seat.
     ///
-    /// A plan has no figure for the window pool: models with a sliding window are bounded by its other pools.
+    /// The window pool of a plan is as large as its seats need, so it never binds before them and has no books.
     pub fn of_plan(plan: &Plan, seats: Option<u64>, request_slots: Option<u64>) -> Self {
         let page_tokens = plan.page_tokens.max(1);
         let pages = plan.logical_tokens / page_tokens;
