@@ -18,14 +18,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import grpc
 import grpc.aio
 
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.rpc import calls, retry, status, tracing, unreachable, values
-from hisparse_svc.rpc.channel import of_session, options
+from hisparse_svc.rpc.channel import callable_of, dial, of_session
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
@@ -69,11 +69,7 @@ class Client:
         self._session = of_session(session)
         self._closed = False
         self._undoing: set[asyncio.Task[None]] = set()
-        if certificates is None:
-            self._channel = grpc.aio.insecure_channel(self.target.address, options(self.target))
-        else:
-            credentials = certificates.credentials()
-            self._channel = grpc.aio.secure_channel(self.target.address, credentials, options(self.target))
+        self._channel = dial(grpc.aio, self.target, certificates)
 
     async def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """As `hisparse_svc.Client.get_capacity`."""
@@ -107,11 +103,7 @@ class Client:
     async def stream(self, call: Call[Answer, Value]) -> AsyncGenerator[Answer]:
         """As `hisparse_svc.Client.stream`."""
         self._check_open()
-        answers = self._channel.unary_stream(
-            call.path,
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.answer.FromString,
-        )(call.request)
+        answers = callable_of(self._channel.unary_stream, call)(call.request)
         try:
             async for message in answers:
                 yield message
@@ -125,28 +117,12 @@ class Client:
         prompt_tokens: int = 0,
         max_new_tokens: int = 0,
         *,
-        generated_tokens: int = 0,
-        pages: int = 0,
-        prefix_hashes: Sequence[bytes] = (),
-        request_id: str = "",
-        tenant: str = "",
-        priority: int = 0,
-        ttl_s: float | None = None,
         wait_s: float = 0.0,
         epoch: int = 0,
+        **fields: Unpack[values.RequestFields],
     ) -> PendingLease[HeldLease]:
         """As `hisparse_svc.Client.admit`: await it for the lease, or `async with` it to release the lease too."""
-        request = values.Request(
-            prompt_tokens=prompt_tokens,
-            max_new_tokens=max_new_tokens,
-            generated_tokens=generated_tokens,
-            pages=pages,
-            prefix_hashes=prefix_hashes,
-            request_id=request_id,
-            tenant=tenant,
-            priority=priority,
-            ttl_s=ttl_s,
-        )
+        request = values.Request(prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens, **fields)
         call = calls.admit(request, wait_s=wait_s, epoch=epoch)
 
         async def held() -> HeldLease:
@@ -248,11 +224,7 @@ class Client:
 
     async def _send(self, call: Call[Answer, Value], timeout_s: float, most_tries: int = retry.TRIES) -> Answer:
         end = time.monotonic() + timeout_s
-        method = self._channel.unary_unary(
-            call.path,
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.answer.FromString,
-        )
+        method = callable_of(self._channel.unary_unary, call)
         tries, error = 0, None
         while True:
             self._check_open()

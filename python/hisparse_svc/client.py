@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import grpc
 
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.rpc import calls, retry, status, tracing, unreachable, values
-from hisparse_svc.rpc.channel import of_session, options
+from hisparse_svc.rpc.channel import callable_of, dial, of_session
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 from hisparse_svc.rpc.target import resolve
 from hisparse_svc.rpc.tls import resolve as resolve_tls
@@ -74,11 +74,7 @@ class Client:
         self._secure = certificates is not None
         self._session = of_session(session)
         self._closed = False
-        if certificates is None:
-            self._channel = grpc.insecure_channel(self.target.address, options(self.target))
-        else:
-            credentials = certificates.credentials()
-            self._channel = grpc.secure_channel(self.target.address, credentials, options(self.target))
+        self._channel = dial(grpc, self.target, certificates)
 
     def get_capacity(self, lengths: Iterable[int] = (), *, tenant: str = "") -> values.Capacity:
         """Give the node as it is now, and how many requests of each length (in tokens) fit, for a tenant."""
@@ -118,15 +114,9 @@ class Client:
         prompt_tokens: int = 0,
         max_new_tokens: int = 0,
         *,
-        generated_tokens: int = 0,
-        pages: int = 0,
-        prefix_hashes: Sequence[bytes] = (),
-        request_id: str = "",
-        tenant: str = "",
-        priority: int = 0,
-        ttl_s: float | None = None,
         wait_s: float = 0.0,
         epoch: int = 0,
+        **fields: Unpack[values.RequestFields],
     ) -> HeldLease:
         """Reserve everything one request needs, or raise why not. The fields are those of `Request`.
 
@@ -146,17 +136,7 @@ class Client:
         Returns:
             The lease, as a context manager that releases it.
         """
-        request = values.Request(
-            prompt_tokens=prompt_tokens,
-            max_new_tokens=max_new_tokens,
-            generated_tokens=generated_tokens,
-            pages=pages,
-            prefix_hashes=prefix_hashes,
-            request_id=request_id,
-            tenant=tenant,
-            priority=priority,
-            ttl_s=ttl_s,
-        )
+        request = values.Request(prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens, **fields)
         return HeldLease(self, self._run(calls.admit(request, wait_s=wait_s, epoch=epoch)))
 
     def validate_admit(self, request: values.Request, *, epoch: int = 0) -> values.Admission:
@@ -261,11 +241,7 @@ class Client:
 
     def _send(self, call: Call[Answer, Value], timeout_s: float, most_tries: int = retry.TRIES) -> Answer:
         end = time.monotonic() + timeout_s
-        method = self._channel.unary_unary(
-            call.path,
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.answer.FromString,
-        )
+        method = callable_of(self._channel.unary_unary, call)
         tries, error = 0, None
         while True:
             self._check_open()
@@ -290,11 +266,7 @@ class Client:
     def stream(self, call: Call[Answer, Value]) -> Iterator[Answer]:
         """Send a call whose answers go on until the iterator is closed."""
         self._check_open()
-        answers = self._channel.unary_stream(
-            call.path,
-            request_serializer=type(call.request).SerializeToString,
-            response_deserializer=call.answer.FromString,
-        )(call.request)
+        answers = callable_of(self._channel.unary_stream, call)(call.request)
         try:
             yield from answers
         except grpc.RpcError as failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,8 @@ def test_the_two_clients_have_the_same_methods_with_the_same_parameters() -> Non
         }
 
     assert surface(client.Client) == surface(aio.Client)
+
+
+def test_what_admit_takes_by_name_is_what_a_request_has() -> None:
+    lengths = ["prompt_tokens", "max_new_tokens"]
+    assert [field.name for field in fields(values.Request)] == [*lengths, *values.RequestFields.__annotations__]

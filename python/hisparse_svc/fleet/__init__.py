@@ -5,6 +5,7 @@
     directories    who is in the fleet                     errors     why nobody took a request
     book           what is known of each node              journey    one request on its way, without I/O
     sync, aio      the calls: threads, or tasks            following  a directory in a thread of its own
+    shell          what both do without waiting
 
 The rules (what a view says, whom to ask, when to leave a node alone) are in `hisparse_core::fleet`.
 """

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hisparse_svc import aio as clients
 from hisparse_svc.errors import HiSparseError
@@ -25,6 +25,7 @@ from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
 from hisparse_svc.fleet.following import Follower
 from hisparse_svc.fleet.journey import Ask, Journey, Rest, Settle
 from hisparse_svc.fleet.settings import CLOSE_S
+from hisparse_svc.fleet.shell import Shell
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 
@@ -40,11 +41,13 @@ PINGERS = 32
 """Pings under way at once."""
 
 
-class Fleet:
+class Fleet(Shell[Node]):
     """Many nodes as one; make it inside the event loop that uses it.
 
     Arguments are those of `hisparse_svc.fleet.Fleet`.
     """
+
+    _listed: asyncio.Event
 
     def __init__(
         self,
@@ -59,12 +62,9 @@ class Fleet:
         ttl_s: float | None = None,
         stale_after_s: float | None = None,
     ) -> None:
-        self._settings = reading.read(
-            nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s
-        )
-        self._book = Book(policy=policy, choices=choices, stale_after_s=stale_after_s)
+        settings = reading.read(nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s)
+        super().__init__(settings, Book(policy=policy, choices=choices, stale_after_s=stale_after_s))
         self._loop = asyncio.get_running_loop()
-        self._nodes: dict[Known, Node] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._taking_back: set[asyncio.Task[Any]] = set()
         """What a close waits for."""
@@ -83,28 +83,12 @@ class Fleet:
         prompt_tokens: int = 0,
         max_new_tokens: int = 0,
         *,
-        generated_tokens: int = 0,
-        pages: int = 0,
-        prefix_hashes: Sequence[bytes] = (),
-        request_id: str = "",
-        tenant: str = "",
-        priority: int = 0,
-        ttl_s: float | None = None,
         wait_s: float = 0.0,
         instead_of: HeldLease | None = None,
+        **fields: Unpack[values.RequestFields],
     ) -> clients.PendingLease[HeldLease]:
         """As `hisparse_svc.fleet.Fleet.admit`: await it for the lease, or `async with` it to release the lease too."""
-        request = values.Request(
-            prompt_tokens=prompt_tokens,
-            max_new_tokens=max_new_tokens,
-            generated_tokens=generated_tokens,
-            pages=pages,
-            prefix_hashes=prefix_hashes,
-            request_id=request_id,
-            tenant=tenant,
-            priority=priority,
-            ttl_s=ttl_s,
-        )
+        request = values.Request(prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens, **fields)
         return clients.PendingLease(self._admit(request, wait_s, instead_of))
 
     async def _admit(self, request: values.Request, wait_s: float, instead_of: HeldLease | None) -> HeldLease:
@@ -186,12 +170,6 @@ class Fleet:
         finally:
             self._settled(settle)
 
-    def _settled(self, settle: Settle) -> None:
-        self._book.settle(settle.request, settle.known.number, done=True)
-        node = self._nodes.get(settle.known)
-        if node is not None:
-            node.hold(-1)
-
     async def rank(self, tokens: int = 0, *, pages: int = 0, prefix_hashes: Sequence[bytes] = ()) -> list[Ranked]:
         """As `hisparse_svc.fleet.Fleet.rank`."""
         await self._has_listed()
@@ -205,10 +183,7 @@ class Fleet:
     async def client(self, name: str) -> clients.Client:
         """As `hisparse_svc.fleet.Fleet.client`."""
         await self._has_listed()
-        known = self._book.named(name)
-        if known not in self._nodes:
-            raise Unreachable(known.failure or CLOSED)
-        return self._nodes[known].client
+        return self._named(name).client
 
     async def wait_until_seen(self, timeout_s: float | None = None) -> bool:
         """As `hisparse_svc.fleet.Fleet.wait_until_seen`."""
@@ -238,26 +213,12 @@ class Fleet:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
             self._loop.call_soon_threadsafe(told, *given)
 
-    def _take_members(self, members: tuple[Member, ...]) -> None:
-        if self._closing:
-            return
-        joined, left = self._book.take_members(members)
-        for known in joined:
-            try:
-                node = self._nodes[known] = Node(known, self._book, self._settings, self._pingers, self._forget)
-            except HiSparseError as failure:
-                self._book.broken(known, failure)
-                continue
-            node.task = self._spawn(node.watch())
-        for known in left:
-            node_left = self._nodes.get(known)
-            if node_left is not None:
-                node_left.leave()
-        self._listed.set()
+    def _make(self, known: Known) -> Node:
+        return Node(known, self._book, self._settings, pingers=self._pingers, spawn=self._spawn, forget=self._forget)
 
-    def _not_followed(self, failure: HiSparseError) -> None:
-        self._book.failure = failure
-        self._listed.set()
+    def _take_members(self, members: tuple[Member, ...]) -> None:
+        if not self._closing:
+            super()._take_members(members)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import aio as clients
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.fleet.journey import Left, ends_at
+from hisparse_svc.fleet.journey import ends_at
+from hisparse_svc.fleet.shell import OnNode
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import Unreachable
 from hisparse_svc.rpc.watching import ENDED, Watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from hisparse_svc.fleet.book import Book, Known
     from hisparse_svc.fleet.errors import Attempt
@@ -29,10 +30,13 @@ class Node:
         known: Known,
         book: Book,
         settings: Settings,
+        *,
         pingers: asyncio.Semaphore,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         forget: Callable[[Node], None],
     ) -> None:
-        self.known, self._book, self._settings, self._pingers, self._forget = known, book, settings, pingers, forget
+        self.known, self._book, self._settings, self._pingers = known, book, settings, pingers
+        self._spawn, self._forget = spawn, forget
         self.client = clients.Client(
             known.member.target, timeout_s=settings.timeout_s, tls=settings.tls_for(known.member.target)
         )
@@ -40,8 +44,11 @@ class Node:
         """Leases in callers' hands, and calls for one: the client of a node that has left lives as long."""
         self.task: asyncio.Task[None] | None = None
 
-    async def watch(self) -> None:
-        """Follow it until it leaves."""
+    def start(self) -> None:
+        """Begin to watch it."""
+        self.task = self._spawn(self._watch())
+
+    async def _watch(self) -> None:
         book = self._book
         watching = Watching(self._settings.lengths, math.inf)
         while True:
@@ -85,14 +92,12 @@ class Node:
             self._forget(self)
 
 
-class HeldLease(clients.HeldLease):
+class HeldLease(OnNode, clients.HeldLease):
     """A lease in hand, as `hisparse_svc.fleet.HeldLease`."""
 
     def __init__(self, node: Node, admission: values.Admission, attempts: tuple[Attempt, ...], ends_at: float) -> None:
         super().__init__(node.client, admission)
-        self.node, self.target = node.known.member.name, node.known.member.target
-        self.attempts = attempts
-        self._node, self._ends_at, self._released = node, ends_at, False
+        self._place(node, attempts, ends_at)
 
     async def commit(self, ttl_s: float | None = None) -> values.Lease:
         """Turn the reservation into use."""
@@ -111,13 +116,3 @@ class HeldLease(clients.HeldLease):
         released = await super().release()
         self._let_go()
         return released
-
-    def leaving(self) -> Left:
-        """Give it up for another one: what `Fleet.admit` needs of it. Its node is let go when it is settled."""
-        self._released = True
-        return Left(self._node.known, self.lease, self._ends_at)
-
-    def _let_go(self) -> None:
-        if not self._released:
-            self._released = True
-            self._node.hold(-1)

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.fleet import settings as reading
@@ -21,6 +21,7 @@ from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
 from hisparse_svc.fleet.following import Follower
 from hisparse_svc.fleet.journey import Ask, Journey, Rest, Settle
 from hisparse_svc.fleet.settings import CLOSE_S
+from hisparse_svc.fleet.shell import Shell
 from hisparse_svc.fleet.sync_node import HeldLease, Node
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
@@ -38,7 +39,7 @@ PINGERS = 8
 """Pings under way at once: one that hangs takes `attempt_s`."""
 
 
-class Fleet:
+class Fleet(Shell[Node]):
     """Many nodes as one, safe to share between threads.
 
     Each node costs a thread; beyond some hundreds of nodes use `hisparse_svc.fleet.aio.Fleet`.
@@ -69,6 +70,8 @@ class Fleet:
         (True, 68)
     """
 
+    _listed: threading.Event
+
     def __init__(
         self,
         nodes: str | Iterable[str | Member] | Directory,
@@ -82,12 +85,9 @@ class Fleet:
         ttl_s: float | None = None,
         stale_after_s: float | None = None,
     ) -> None:
-        self._settings = reading.read(
-            nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s
-        )
-        self._book = Book(policy=policy, choices=choices, stale_after_s=stale_after_s)
+        settings = reading.read(nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s)
+        super().__init__(settings, Book(policy=policy, choices=choices, stale_after_s=stale_after_s))
         self._lock = threading.Lock()
-        self._nodes: dict[Known, Node] = {}
         self._taking_back: set[threading.Thread] = set()
         self._closing = threading.Event()
         self._listed = threading.Event()
@@ -100,17 +100,11 @@ class Fleet:
         prompt_tokens: int = 0,
         max_new_tokens: int = 0,
         *,
-        generated_tokens: int = 0,
-        pages: int = 0,
-        prefix_hashes: Sequence[bytes] = (),
-        request_id: str = "",
-        tenant: str = "",
-        priority: int = 0,
-        ttl_s: float | None = None,
         wait_s: float = 0.0,
         instead_of: HeldLease | None = None,
+        **fields: Unpack[values.RequestFields],
     ) -> HeldLease:
-        """Reserve everything one request needs on one node, or raise why none takes it.
+        """Reserve all that a request needs on one node, or raise why none takes it. The fields are those of `Request`.
 
         Args:
             prompt_tokens: Tokens of the prompt.
@@ -135,17 +129,7 @@ class Fleet:
             RetriesSpent: Another node might take it, but further attempts are used up.
             Unsettled: A node fell silent over this request, and what it holds is not known yet.
         """
-        request = values.Request(
-            prompt_tokens=prompt_tokens,
-            max_new_tokens=max_new_tokens,
-            generated_tokens=generated_tokens,
-            pages=pages,
-            prefix_hashes=prefix_hashes,
-            request_id=request_id,
-            tenant=tenant,
-            priority=priority,
-            ttl_s=ttl_s,
-        )
+        request = values.Request(prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens, **fields)
         self._listed.wait(self._settings.timeout_s)
         journey = self.journey(request, wait_s=wait_s, instead_of=instead_of)
         while True:
@@ -233,12 +217,6 @@ class Fleet:
         with self._lock:
             self._taking_back.discard(threading.current_thread())
 
-    def _settled(self, settle: Settle) -> None:
-        self._book.settle(settle.request, settle.known.number, done=True)
-        node = self._nodes.get(settle.known)
-        if node is not None:
-            node.hold(-1)
-
     def rank(self, tokens: int = 0, *, pages: int = 0, prefix_hashes: Sequence[bytes] = ()) -> list[Ranked]:
         """Give every node in the order in which a request would ask, those that would not be asked at the end."""
         self._listed.wait(self._settings.timeout_s)
@@ -257,10 +235,7 @@ class Fleet:
             Unreachable: Its client could not be made.
         """
         self._listed.wait(self._settings.timeout_s)
-        known = self._book.named(name)
-        if known not in self._nodes:
-            raise Unreachable(known.failure or CLOSED)
-        return self._nodes[known].client
+        return self._named(name).client
 
     def wait_until_seen(self, timeout_s: float | None = None) -> bool:
         """Wait until every node has said something or failed, for as long as a call may take; whether all have."""
@@ -287,30 +262,11 @@ class Fleet:
         """Why the directory cannot be followed at the moment; the nodes are those that it named last."""
         return self._book.failure
 
-    def _take_members(self, members: tuple[Member, ...]) -> None:
-        joined, left = self._book.take_members(members)
-        for known in joined:
-            try:
-                node = Node(known, self._book, self._settings, self._closing, self._forget)
-            except HiSparseError as failure:
-                self._book.broken(known, failure)
-                continue
-            with self._lock:
-                self._nodes[known] = node
-            node.thread.start()
-        for known in left:
-            node_left = self._nodes.get(known)
-            if node_left is not None:
-                node_left.leave()
-        self._listed.set()
-
-    def _not_followed(self, failure: HiSparseError) -> None:
-        self._book.failure = failure
-        self._listed.set()
+    def _make(self, known: Known) -> Node:
+        return Node(known, self._book, self._settings, self._closing, self._forget)
 
     def _forget(self, node: Node) -> None:
-        with self._lock:
-            self._nodes.pop(node.known, None)
+        self._nodes.pop(node.known, None)
 
     def _ping_all(self) -> None:
         with ThreadPoolExecutor(PINGERS, thread_name_prefix="hisparse-fleet-ping") as pingers:

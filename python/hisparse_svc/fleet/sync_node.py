@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from hisparse_svc import client as clients
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.fleet.journey import Left, ends_at
+from hisparse_svc.fleet.journey import ends_at
+from hisparse_svc.fleet.shell import OnNode
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import Unreachable
 from hisparse_svc.rpc.watching import ENDED, Watching
@@ -42,6 +43,10 @@ class Node:
         """Leases in callers' hands, and calls for one: the client of a node that has left lives as long."""
         self._left = threading.Event()
         self.thread = threading.Thread(target=self._watch, name=f"hisparse-fleet-{known.number}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch it."""
+        self.thread.start()
 
     def _watch(self) -> None:
         book, closing = self._book, self._closing
@@ -94,7 +99,7 @@ class Node:
             self._forget(self)
 
 
-class HeldLease(clients.HeldLease):
+class HeldLease(OnNode, clients.HeldLease):
     """A lease in hand, as `hisparse_svc.client.HeldLease`.
 
     Attributes:
@@ -105,9 +110,7 @@ class HeldLease(clients.HeldLease):
 
     def __init__(self, node: Node, admission: values.Admission, attempts: tuple[Attempt, ...], ends_at: float) -> None:
         super().__init__(node.client, admission)
-        self.node, self.target = node.known.member.name, node.known.member.target
-        self.attempts = attempts
-        self._node, self._ends_at, self._released = node, ends_at, False
+        self._place(node, attempts, ends_at)
 
     def commit(self, ttl_s: float | None = None) -> values.Lease:
         """Turn the reservation into use."""
@@ -126,13 +129,3 @@ class HeldLease(clients.HeldLease):
         released = super().release()
         self._let_go()
         return released
-
-    def leaving(self) -> Left:
-        """Give it up for another one: what `Fleet.admit` needs of it. Its node is let go when it is settled."""
-        self._released = True
-        return Left(self._node.known, self.lease, self._ends_at)
-
-    def _let_go(self) -> None:
-        if not self._released:
-            self._released = True
-            self._node.hold(-1)

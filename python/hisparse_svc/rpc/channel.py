@@ -6,10 +6,14 @@ it as no host; the service therefore gets `localhost` there. Who dials it from p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hisparse_svc.rpc.calls import Call
     from hisparse_svc.rpc.target import Target
+    from hisparse_svc.rpc.tls import Tls
 
 SESSION_METADATA = "hisparse-session"
 """Key under which a call brings the token of the session that it speaks for."""
@@ -20,6 +24,22 @@ else. A node that is busy or behind slow lines takes some of it; one that hangs 
 
 MAX_ANSWER_BYTES = 16 << 20
 """Well above what the service sends; a longest lease with all its extents is below 1 MiB."""
+
+
+def dial(kind: Any, target: Target, certificates: Tls | None) -> Any:
+    """Open a channel to a target; `kind` is `grpc` or `grpc.aio`."""
+    if certificates is None:
+        return kind.insecure_channel(target.address, options(target))
+    return kind.secure_channel(target.address, certificates.credentials(), options(target))
+
+
+def callable_of(kind: Callable[..., Any], call: Call[Any, Any]) -> Any:
+    """Give what makes a call; `kind` is a channel's `unary_unary` or `unary_stream`."""
+    return kind(
+        call.path,
+        request_serializer=type(call.request).SerializeToString,
+        response_deserializer=call.answer.FromString,
+    )
 
 
 def options(target: Target) -> list[tuple[str, str | int]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -216,6 +216,18 @@ class Request:
     """From -100 to 100; larger goes first among those that wait."""
     ttl_s: float | None = None
     """Life without commit; `None` means the server's 30 s."""
+
+
+class RequestFields(TypedDict, total=False):
+    """The fields of `Request` that `admit` takes by name, beside the two lengths."""
+
+    generated_tokens: int
+    pages: int
+    prefix_hashes: Sequence[bytes]
+    request_id: str
+    tenant: str
+    priority: int
+    ttl_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

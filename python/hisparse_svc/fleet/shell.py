@@ -1,0 +1,131 @@
+"""What both fleets do without waiting for anything: who is a member, whose client is whose, who still holds what.
+
+::
+
+    Shell ─┬─ sync.Fleet    nodes with threads             OnNode ─┬─ sync_node.HeldLease
+           └─ aio.Fleet     nodes with tasks                       └─ aio_node.HeldLease
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from hisparse_svc.errors import HiSparseError
+from hisparse_svc.fleet.journey import Left
+from hisparse_svc.rpc.refusals import CLOSED, Unreachable
+
+if TYPE_CHECKING:
+    from hisparse_svc.fleet.book import Book, Known
+    from hisparse_svc.fleet.directories import Member
+    from hisparse_svc.fleet.errors import Attempt
+    from hisparse_svc.fleet.journey import Settle
+    from hisparse_svc.fleet.settings import Settings
+    from hisparse_svc.rpc import values
+
+
+class Node(Protocol):
+    """A node of either fleet."""
+
+    known: Known
+
+    def start(self) -> None:
+        """Begin to watch it."""
+
+    def leave(self) -> None:
+        """It is no member any more."""
+
+    def hold(self, more: int) -> None:
+        """Count leases in callers' hands, and calls for one, in or out."""
+
+
+Watched = TypeVar("Watched", bound=Node)
+
+
+class Flag(Protocol):
+    """An event, of threads or of a loop."""
+
+    def set(self) -> None:
+        """Let those go on that wait for it."""
+
+
+class Shell(Generic[Watched]):
+    """The nodes of a fleet, and the settings and the book behind them."""
+
+    _listed: Flag
+    """The directory has spoken, or cannot."""
+
+    def __init__(self, settings: Settings, book: Book) -> None:
+        self._settings, self._book = settings, book
+        self._nodes: dict[Known, Watched] = {}
+
+    def _make(self, known: Known) -> Watched:
+        raise NotImplementedError
+
+    def _take_members(self, members: tuple[Member, ...]) -> None:
+        """The directory says who is in the fleet."""
+        joined, left = self._book.take_members(members)
+        for known in joined:
+            try:
+                node = self._make(known)
+            except HiSparseError as failure:
+                self._book.broken(known, failure)
+                continue
+            self._nodes[known] = node
+            node.start()
+        for known in left:
+            node_left = self._nodes.get(known)
+            if node_left is not None:
+                node_left.leave()
+        self._listed.set()
+
+    def _not_followed(self, failure: HiSparseError) -> None:
+        """The directory cannot say it."""
+        self._book.failure = failure
+        self._listed.set()
+
+    def _named(self, name: str) -> Watched:
+        """Give a node by its name.
+
+        Raises:
+            UnknownNode: There is none.
+            Unreachable: Its client could not be made.
+        """
+        known = self._book.named(name)
+        if known not in self._nodes:
+            raise Unreachable(known.failure or CLOSED)
+        return self._nodes[known]
+
+    def _settled(self, settle: Settle) -> None:
+        """Nothing is held there any more, or nobody goes on looking."""
+        self._book.settle(settle.request, settle.known.number, done=True)
+        node = self._nodes.get(settle.known)
+        if node is not None:
+            node.hold(-1)
+
+
+class OnNode:
+    """What a lease in hand knows of its node.
+
+    Attributes:
+        node: Name of the node that it is on: send the request there.
+        target: Where that node's service is.
+        attempts: The nodes that were asked before and did not take it.
+    """
+
+    lease: values.Lease
+
+    def _place(self, node: Node, attempts: tuple[Attempt, ...], ends_at: float) -> None:
+        self.node, self.target = node.known.member.name, node.known.member.target
+        self.attempts = attempts
+        self._node: Any = node
+        self._ends_at, self._released = ends_at, False
+
+    def leaving(self) -> Left:
+        """Give it up for another one: what `Fleet.admit` needs of it. Its node is let go when it is settled."""
+        self._released = True
+        return Left(self._node.known, self.lease, self._ends_at)
+
+    def _let_go(self) -> None:
+        if not self._released:
+            self._released = True
+            self._node.hold(-1)
