@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from tests.deploy.prometheus import free_port
 from tests.serve.conftest import SMALL, Served, environment, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.conftest import Run
@@ -50,10 +51,18 @@ def until(true: Callable[[], Any], longest_s: float = WAIT_S) -> Any:
 
 def install(kube: Cluster) -> None:
     """The kind and the policy, and both in force."""
-    done = kube.kubectl("apply", "--kustomize", str(FOLDER / "cluster"))
+    done = kube.kubectl("apply", "--server-side", "--kustomize", str(FOLDER / "cluster"))
     assert done.code == 0, done.err
     done = kube.kubectl("wait", "--for=condition=Established", "--timeout=20s", "crd/hisparsenodes.hisparse.io")
     assert done.code == 0, done.err
+
+
+@contextlib.contextmanager
+def installed(kube: Cluster) -> Iterator[None]:
+    """The same for a while: other tests find the cluster as they left it."""
+    install(kube)
+    yield
+    kube.kubectl("delete", "--kustomize", str(FOLDER / "cluster"), "--ignore-not-found", "--timeout=20s")
 
 
 def grant(kube: Cluster, namespace: str) -> None:

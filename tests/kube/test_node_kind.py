@@ -16,7 +16,7 @@ from tests.publish.sample import INFO, condition
 pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.conftest import Run
     from tests.kube.cluster import Cluster
@@ -27,10 +27,11 @@ IDENTITY = objects.Identity("", "decode-0", "10.0.0.7:7411")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kind(kube: Cluster) -> None:
-    from tests.kube.directory import install  # noqa: PLC0415 - needs the client
+def kind(kube: Cluster) -> Iterator[None]:
+    from tests.kube.directory import installed  # noqa: PLC0415 - needs the client
 
-    install(kube)
+    with installed(kube):
+        yield
 
 
 def body(**fields: int) -> Document:

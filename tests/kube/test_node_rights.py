@@ -12,18 +12,21 @@ from hisparse_svc.kube.api import Api, Rejected
 from tests.publish.sample import INFO, condition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.kube.cluster import Account, Cluster
 
 pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
-from tests.kube.directory import Pod, grant, install, reader, until
+from tests.kube.directory import Pod, grant, installed, reader, until
 
 NODES = "/apis/hisparse.io/v1alpha1/namespaces/{}/hisparsenodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kind(kube: Cluster) -> None:
-    install(kube)
+def kind(kube: Cluster) -> Iterator[None]:
+    with installed(kube):
+        yield
 
 
 @pytest.fixture

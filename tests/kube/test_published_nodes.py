@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import run
 
 pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
-from tests.kube.directory import Scene, grant, install, reader, until
+from tests.kube.directory import Scene, grant, install, installed, reader, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from tests.kube.cluster import Cluster
 
 
+@pytest.fixture(scope="module", autouse=True)
+def kind(kube: Cluster) -> Iterator[None]:
+    with installed(kube):
+        yield
+
+
 @pytest.fixture
 def scene(kube: Cluster, namespace: str, tmp_path: Path) -> Iterator[Scene]:
     """A namespace whose publishers and routers have their rights and no more."""
-    install(kube)
     grant(kube, namespace)
     made = Scene(kube, namespace, tmp_path, reader(kube, namespace))
     try:
