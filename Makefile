@@ -84,8 +84,9 @@ test-kube: build ## Test manifests and directories on a real kube-apiserver, bui
 
 # A GPU machine may have torch elsewhere and no cargo: ENGINE_PYTHON names its python, and the native module is carried.
 ENGINE_PYTHON ?= $(BIN)/python
+# With pytest-xdist there, GPU_TEST_WORKERS=8 takes a minute where one process takes many; pytest-benchmark warns beside it.
 test-gpu: ## Run the tests that need a CUDA device
-	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu tests/kernels tests/decode tests/engine tests/integrations
+	PYTHONPATH=python $(ENGINE_PYTHON) -m pytest -q -m gpu $(if $(GPU_TEST_WORKERS),-n $(GPU_TEST_WORKERS) -p no:benchmark) tests/kernels tests/decode tests/engine tests/integrations
 
 sanitize-gpu: ## Run every kernel once under compute-sanitizer: races in shared memory, then accesses (CUDA toolkit, minutes)
 	PYTHONPATH=python:. compute-sanitizer --tool racecheck --error-exitcode 1 $(ENGINE_PYTHON) tests/kernels/one_of_each.py barriers

@@ -7,6 +7,8 @@ import os
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make setup-engine")
+# References run on the CPU: workers that each took every core would wait for one another, ten times as long in all.
+torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
 
 
 @pytest.fixture(scope="session", autouse=True)
