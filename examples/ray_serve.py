@@ -6,7 +6,8 @@
                                  capacity: hisparse_svc.integrations.ray;  default: Ray's power of two choices
 
 The nodes keep ledgers only, so it needs no GPU, and about half a minute. A request's decode is played as a wait.
-Needs `pip install 'hisparse-svc[ray]'`.
+Needs `pip install 'hisparse-svc[ray]'`; in a checkout `make test-ray` puts Ray into a folder of its own:
+`PYTHONPATH=target/ray:python .venv/bin/python examples/ray_serve.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-import ray
+try:
+    import ray
+    from ray import serve
+    from ray.serve.config import RequestRouterConfig
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"{missing}: this example needs Ray Serve: pip install 'hisparse-svc[ray]'") from None
 from hisparse_svc import HiSparseError, plan
 from hisparse_svc.integrations.ray import CapacityRouter, NodeReplica
 from hisparse_svc.replay.options import Options
 from hisparse_svc.replay.samples import load_trace
-from ray import serve
-from ray.serve.config import RequestRouterConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -134,8 +138,9 @@ def main() -> None:
     if given.router == "capacity":
         wait_s = given.max_wait / given.speed
         config = RequestRouterConfig(request_router_class=CapacityRouter, request_router_kwargs={"wait_s": wait_s})
-    ray.init(num_cpus=REPLICAS + 1, include_dashboard=False, log_to_driver=not given.json)
+    ray.init(num_cpus=REPLICAS + 1, include_dashboard=False, log_to_driver=False)
     try:
+        serve.start(proxy_location="Disabled", logging_config={"enable_access_log": False})  # no HTTP, so no port
         deployment = serve.deployment(
             num_replicas=REPLICAS,
             max_ongoing_requests=1_000,  # pages are to bind, not this
@@ -151,7 +156,24 @@ def main() -> None:
     finally:
         serve.shutdown()
         ray.shutdown()
-    print(json.dumps(played, indent=None if given.json else 2))
+    print(json.dumps(played) if given.json else told(played))
+
+
+def told(played: dict[str, Any]) -> str:
+    """Give the result in words."""
+    refused = ", ".join(f"{count} {why}" for why, count in played["refused"].items()) or "none"
+    nodes = ", ".join(str(count) for count in played["admitted_by_node"])
+    lines = [
+        f"router {played['router']}: {played['requests']} requests in {played['seconds']} s",
+        f"  admitted         {played['admitted']} (on each node: {nodes}); refused: {refused}",
+    ]
+    for key, words in (("wait_ms", "wait for a lease"), ("first_grant_ms", "told the caller")):
+        spread = played[key]
+        lines.append(
+            f"  {words:16} mean {spread['mean']} ms, p50 {spread['p50']}, p90 {spread['p90']}, p99 {spread['p99']}"
+        )
+    lines.append(f"  leases left      {played['leases_left']} on {played['nodes_looked_at']} nodes")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

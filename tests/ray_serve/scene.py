@@ -197,6 +197,7 @@ def retried(handle: Any, request: dict[str, Any], longest_s: float = 30.0) -> di
 def main() -> None:
     """Play all three."""
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    serve.start(proxy_location="Disabled")  # no HTTP, so no port that others may have
     seen: dict[str, Any] = {}
     try:
         embedded(seen)
