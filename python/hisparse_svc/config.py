@@ -24,6 +24,7 @@ from hisparse_svc import _core, files
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.rpc.target import VARIABLE as TARGET_VARIABLE
 from hisparse_svc.rpc.target import default_socket
+from hisparse_svc.rpc.tls import NAME_VARIABLE
 from hisparse_svc.rpc.tls import VARIABLES as TLS_VARIABLES
 
 if TYPE_CHECKING:
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
 
 PREFIX = "HISPARSE_"
 
-OTHERS = (f"{PREFIX}CONFIG", TARGET_VARIABLE, *TLS_VARIABLES.values(), f"{PREFIX}CACHE_DIR", f"{PREFIX}SHARED")
+OTHERS = (
+    f"{PREFIX}CONFIG",
+    TARGET_VARIABLE,
+    *TLS_VARIABLES.values(),
+    NAME_VARIABLE,
+    f"{PREFIX}CACHE_DIR",
+    f"{PREFIX}SHARED",
+)
 """Variables of ours that are no settings: the file, where clients look and what they show, where compiled kernels are
 kept, and where the tests find their vectors."""
 

@@ -6,11 +6,12 @@ import asyncio
 import os
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hisparse_svc import Client, InvalidInput, NotAllowed, Overloaded, Request, Tls, Unreachable, aio
+from hisparse_svc.fleet import Fleet
 
 from tests.conftest import run
 
@@ -114,6 +115,43 @@ def test_clients_over_tls_do_what_their_certificate_says(serve: Callable[..., Se
     assert "PRIVATE" not in told
 
 
+def test_a_service_is_dialled_by_address_where_the_name_in_its_certificate_is_said(
+    serve: Callable[..., Served], authority: Authority
+) -> None:
+    node = authority.issue("node", "DNS:hisparse-decode")
+    router = authority.issue("router", "DNS:hisparse-router")
+    served = serve(
+        *("--listen", "0.0.0.0:0", "--tls-cert", str(node.cert), "--tls-key", str(node.key)),
+        *("--tls-client-ca", str(authority.folder / "ca.pem"), "--access", "cert:hisparse-router=router"),
+    )
+    target = port_of(served).replace("localhost", "127.0.0.1")
+    named = replace(router, server_name="hisparse-decode")
+    with Client(target, tls=named) as client:
+        assert client.get_capacity().epoch > 0
+    with Fleet([target], tls=named) as fleet, fleet.admit(64) as held:
+        assert held.node == target
+
+    async def admit() -> int:
+        async with aio.Client(target, tls=named) as client, client.admit(64) as held:
+            return held.lease.pages
+
+    assert asyncio.run(admit()) == 1
+    flags = ("--ca", str(router.ca), "--cert", str(router.cert), "--key", str(router.key))
+    name = ("--server-name", "hisparse-decode")
+    variables = {"HISPARSE_CA": str(router.ca), "HISPARSE_CERT": str(router.cert), "HISPARSE_KEY": str(router.key)}
+    in_environment = {"HISPARSE_SERVER_NAME": "hisparse-decode"}
+    for given, env in (
+        ((*flags, *name), {}),
+        (flags, in_environment),
+        (name, variables),
+        ((), {**variables, **in_environment}),
+        (name, {**variables, "HISPARSE_SERVER_NAME": "another"}),
+    ):
+        assert run("capacity", "--target", target, *given, env=env).code == 0, (given, env)
+    told = run("capacity", "--target", target, *flags)
+    assert (told.code, "say which one it is (`--server-name`)" in told.errors[0]) == (3, True)
+
+
 def test_what_is_wrong_with_certificates_is_named_by_its_flag(tmp_path: Path, authority: Authority) -> None:
     with pytest.raises(InvalidInput, match="is for TCP"):
         Client("unix:/tmp/h.sock", tls=Tls(ca="a", cert="b", key="c"))
@@ -124,6 +162,11 @@ def test_what_is_wrong_with_certificates_is_named_by_its_flag(tmp_path: Path, au
     assert told.code == 2
     assert "--cert" in told.err
     assert "--key" in told.err
+    told = run("capacity", "--target", "localhost:1", "--server-name", "decode")
+    assert (told.code, "give --ca, --cert and --key" in told.errors[0]) == (2, True)
+    flags = ("--ca", "none.pem", "--cert", "none.pem", "--key", "none.pem", "--server-name", "no name")
+    told = run("capacity", "--target", "localhost:1", *flags)
+    assert [each.partition(" is ")[0] for each in told.errors] == ["--ca", "--cert", "--key", "--server-name"]
     told = run("serve", "--backing", "none", "--socket", str(tmp_path / "n.sock"), "--tls-cert", "x", "--access", "bob")
     assert told.code == 2
     assert "--tls-key" in told.err

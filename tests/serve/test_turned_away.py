@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def told(target: str, tls: Tls | None = None) -> tuple[int, str]:
     """What `capacity` says in its one line, and with which exit code."""
     flags = ("--ca", str(tls.ca), "--cert", str(tls.cert), "--key", str(tls.key)) if tls else ()
+    flags += ("--server-name", tls.server_name) if tls and tls.server_name else ()
     done = run("capacity", "--target", target, *flags)
     assert len(done.errors) == 1, done.err  # no line of gRPC's own
     return done.code, done.errors[0]
@@ -84,6 +86,11 @@ def test_each_misfit_of_certificates_has_its_own_words(serve: Callable[..., Serv
         ),
         "another --ca": (told(target, Tls(ca=alien.ca, cert=router.cert, key=router.key)), 3, "is not believed"),
         "another name": (told(target.replace("127.0.0.1", "127.0.0.2"), router), 3, "certificate of another name"),
+        "another name than was asked for": (
+            told(target, replace(router, server_name="decode.example")),
+            3,
+            "certificate of another name",
+        ),
         "no certificate": (told(target), 4, "it wants TLS"),
         "TLS to a plain port": (told(port, router), 3, "speaks no TLS"),
         "another's key": (told(target, Tls(ca=router.ca, cert=router.cert, key=stranger.key)), 2, "--key"),

@@ -52,7 +52,7 @@ SEVERAL = (
 
 
 def target(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--target`, `--timeout`, and `--ca`, `--cert` and `--key`, which its context keeps."""
+    """Give a command `--target`, `--timeout`, and flags of certificates, which its context keeps."""
     return _with_flags(command, ONE)
 
 
@@ -63,8 +63,10 @@ def targets(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_flags(command: Callable[..., Any], where: str) -> Callable[..., Any]:
     @functools.wraps(command)
-    def with_certificates(*args: Any, ca: str | None, cert: str | None, key: str | None, **kwargs: Any) -> Any:
-        click.get_current_context().meta[CERTIFICATES] = (ca, cert, key)
+    def with_certificates(
+        *args: Any, ca: str | None, cert: str | None, key: str | None, server_name: str | None, **kwargs: Any
+    ) -> Any:
+        click.get_current_context().meta[CERTIFICATES] = (ca, cert, key, server_name)
         return command(*args, **kwargs)
 
     timeout = options.flag("--timeout", "S", "Longest a call may take, in seconds.  [10]")
@@ -74,6 +76,11 @@ def _with_flags(command: Callable[..., Any], where: str) -> Callable[..., Any]:
         options.flag("--ca", "FILE.pem", "Authority of the service's certificate, over TLS.  [HISPARSE_CA]"),
         options.flag("--cert", "FILE.pem", "Certificate to show the service.  [HISPARSE_CERT]"),
         options.flag("--key", "FILE.pem", "Its key.  [HISPARSE_KEY]"),
+        options.flag(
+            "--server-name",
+            "NAME",
+            "Name in the service's certificate, where it is not the target's.  [HISPARSE_SERVER_NAME]",
+        ),
     ]
     with_flags: Callable[..., Any] = with_certificates
     for flag in reversed(flags):

@@ -30,7 +30,10 @@ def dial(kind: Any, target: Target, certificates: Tls | None) -> Any:
     """Open a channel to a target; `kind` is `grpc` or `grpc.aio`."""
     if certificates is None:
         return kind.insecure_channel(target.address, options(target))
-    return kind.secure_channel(target.address, certificates.credentials(), options(target))
+    chosen = options(target)
+    if certificates.server_name:
+        chosen.append(("grpc.ssl_target_name_override", certificates.server_name))
+    return kind.secure_channel(target.address, certificates.credentials(), chosen)
 
 
 def callable_of(kind: Callable[..., Any], call: Call[Any, Any]) -> Any:

@@ -92,7 +92,8 @@ def _of_certificates(target: Target, text: str) -> Unreachable | None:
         remedy = "give the authority that signed it (`--ca`), or name the right target"
         return Unreachable(f"the certificate of the service at {target} is not believed: {why.strip()}; {remedy}")
     if "Hostname Verification" in text:
-        return Unreachable(f"the service at {target} shows a certificate of another name; dial a name that is in it")
+        remedy = "dial a name that is in it, or say which one it is (`--server-name`)"
+        return Unreachable(f"the service at {target} shows a certificate of another name; {remedy}")
     if "WRONG_VERSION_NUMBER" in text:
         return Unreachable(f"what listens at {target} speaks no TLS; leave the certificates out, or name another port")
     if "TSI_DATA_CORRUPTED" in text or "ALERT" in text:
