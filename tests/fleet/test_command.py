@@ -59,6 +59,11 @@ def test_a_fleet_of_nobody_is_unreachable(tmp_path: Path) -> None:
     told = run("fleet", "--target", "dns:no.such.host.invalid:7411")
     assert (told.code, len(told.errors)) == (3, 1)
     assert told.errors[0].startswith("the fleet has no node: the name no.such.host.invalid has no address")
+    (tmp_path / "nodes").write_text("\n".join(f"junk line {place}" for place in range(1_000)))
+    told = run("fleet", "--target", f"file:{tmp_path}/nodes")
+    assert (told.code, len(told.errors)) == (3, 1)
+    assert told.errors[0].count("junk line") == 4, "a few are shown"
+    assert told.errors[0].endswith(" and 996 more")
     assert run("fleet", "--target", "nonsense").code == 2
 
 

@@ -31,6 +31,11 @@ def test_every_wrong_node_is_named_together() -> None:
     assert [problem.value for problem in raised.value.problems] == ['"/run/a.sock"', '"a"', '"b="']
 
 
+def test_a_node_of_two_names_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r'nodes is "b": is at 10.0.0.7:7411, where a is too; name every node once'):
+        StaticList(["a=10.0.0.7:7411", "a=10.0.0.7:7411", "b=10.0.0.7:7411"])
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "shown"),
     [
@@ -44,7 +49,7 @@ def test_a_text_names_its_directory(text: str, kind: type, shown: str) -> None:
     assert (type(read), str(read)) == (kind, shown)
 
 
-@pytest.mark.parametrize("text", ["dns:localhost", "kubernetes:decode", "nonsense"])
+@pytest.mark.parametrize("text", ["dns:localhost", "file:", "kubernetes:decode", "nonsense"])
 def test_a_crooked_directory_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         directories.read(text)
@@ -72,10 +77,12 @@ def test_a_file_that_cannot_be_read_names_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "nodes"
     with pytest.raises(InvalidInput):
         next(WatchedFile(path).follow(threading.Event()))
-    path.write_text("a=10.0.0.1:1\nno target\nalso: none\n")
+    two = "c=unix:/run/c.sock,d=10.0.0.4:1"
+    path.write_text(f"a=10.0.0.1:1\nno target\nalso: none\n{two}\n{'x' * 300}\n")
     with pytest.raises(InvalidInput) as raised:
         next(WatchedFile(path).follow(threading.Event()))
-    assert [problem.value for problem in raised.value.problems] == ['"no target"', '"also: none"']
+    values = [problem.value for problem in raised.value.problems]
+    assert values == ['"no target"', '"also: none"', f'"{two[2:]}"', f'"{"x" * 253}…"']
 
 
 def test_a_file_that_became_empty_is_not_a_fleet_of_nobody(tmp_path: Path) -> None:

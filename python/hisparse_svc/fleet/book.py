@@ -206,8 +206,10 @@ class Book:
 
     def emptiness(self) -> errors.EmptyFleet:
         """Say that there is no node."""
-        failure = f": {self.failure}" if self.failure else ""
-        return errors.EmptyFleet(f"the fleet has no node{failure}; look whether its directory names any")
+        if self.failure is None:
+            return errors.EmptyFleet("the fleet has no node; look whether its directory names any")
+        said = errors.several(str(self.failure).splitlines(), ", and ")
+        return errors.EmptyFleet(f"the fleet has no node: {said}")
 
     def silence(
         self, count: int, attempts: Iterable[errors.Attempt] = (), *, too_long: int = 0

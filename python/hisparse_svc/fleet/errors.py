@@ -107,11 +107,11 @@ class Unsettled(_Tried, NoAnswer):
     """What one node made of the request is unknown; it is being taken back there."""
 
 
-def several(names: Iterable[str]) -> str:
+def several(names: Iterable[str], between: str = ", ") -> str:
     """Name a few, and count the rest."""
     given = list(names)
     more = len(given) - SHOWN
-    return ", ".join(given[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return between.join(given[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def with_attempts(error: Any, attempts: Sequence[Attempt]) -> Any:

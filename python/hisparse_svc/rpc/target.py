@@ -20,6 +20,9 @@ VARIABLE = "HISPARSE_TARGET"
 SOCKET_PATH_BYTES = 107
 """What `sockaddr_un` holds beside its closing zero."""
 
+MOST_SHOWN = 253
+"""Letters of a wrong target that an error shows: as many as the longest host name has."""
+
 HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 
 
@@ -61,6 +64,9 @@ def resolve(given: str | None, field: str = "target") -> Target:
         if not path:
             raise _bad(field, text, "must name a path", "write unix:/run/hisparse.sock")
         length = len(os.fsencode(path))
+        if "," in path:
+            rule = "holds a comma, at which gRPC begins another address"
+            raise _bad(field, text, rule, "name one socket, by a path without one")
         if length > SOCKET_PATH_BYTES:
             rule = f"a socket's path has at most {SOCKET_PATH_BYTES} bytes, this one has {length}"
             raise _bad(field, text, rule, "use a shorter path")
@@ -73,4 +79,5 @@ def resolve(given: str | None, field: str = "target") -> Target:
 
 
 def _bad(field: str, text: str, rule: str, remedy: str) -> InvalidInput:
-    return InvalidInput([Problem(field, f'"{text}"', rule, remedy)])
+    shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return InvalidInput([Problem(field, f'"{shown}"', rule, remedy)])

@@ -78,13 +78,16 @@ def read_member(text: str, field: str = "nodes") -> Member:
 
 
 def read_members(texts: Iterable[str], field: str = "nodes") -> tuple[Member, ...]:
-    """Read several, and refuse a name that stands for two targets; a line said twice is one member.
+    """Read several; a line said twice is one member.
+
+    A name that stands for two targets is refused, and so is a node of two names: its room would count twice.
 
     Raises:
         InvalidInput: Everything wrong with them.
     """
     problems: list[Problem] = []
     members: dict[str, Member] = {}
+    names: dict[str, str] = {}
     for text in texts:
         try:
             member = read_member(text, field)
@@ -95,6 +98,10 @@ def read_members(texts: Iterable[str], field: str = "nodes") -> tuple[Member, ..
         if known != member:
             rule = f"stands for {known.target} and for {member.target}"
             problems.append(Problem(field, f'"{member.name}"', rule, "give every node a name of its own"))
+        first = names.setdefault(member.target, member.name)
+        if first != member.name:
+            rule = f"is at {member.target}, where {first} is too"
+            problems.append(Problem(field, f'"{member.name}"', rule, "name every node once"))
     if problems:
         raise InvalidInput(problems)
     return tuple(members.values())

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.fleet.directories.member import Member, read_members
 
 if TYPE_CHECKING:
-    import os
     import threading
     from collections.abc import Iterator
 
@@ -35,9 +35,14 @@ class WatchedFile:
     Args:
         path: The file.
         look_s: Seconds between two looks.
+
+    Raises:
+        InvalidInput: No file is named.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, look_s: float = LOOK_S) -> None:
+        if not os.fspath(path):
+            raise InvalidInput([Problem("nodes", '""', "must name a file", "write file:/etc/hisparse/nodes")])
         self.path = Path(path)
         self.look_s = look_s
         self._has_named = False
