@@ -6,12 +6,16 @@ import os
 import re
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 from hisparse_svc.cli.fleet import LENGTHS
 
 from tests.conftest import ROOT, run
 from tests.deploy.test_kubernetes import FOLDER, Manifest, golden, of_kind, pod, privileges
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 yaml = pytest.importorskip("yaml", reason="no PyYAML: run make setup")
 
@@ -165,3 +169,30 @@ def test_the_policy_is_about_the_account_of_the_component() -> None:
     (binding,) = [each for each in golden("cluster") if each["kind"] == "ValidatingAdmissionPolicyBinding"]
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+@pytest.mark.parametrize("overlay", ["overlays/sglang", "overlays/vllm", "overlays/plain-pages"])
+def test_the_component_goes_upon_any_overlay_with_names_and_a_namespace_of_ones_own(
+    overlay: str, tmp_path: Path
+) -> None:
+    path = os.pathsep.join([str(ROOT / "target/go-bin"), os.environ["PATH"]])
+    kustomize, kubectl = shutil.which("kustomize", path=path), shutil.which("kubectl")
+    if kustomize is None and kubectl is None:
+        pytest.skip("no kustomize and no kubectl on this machine: run deploy/install-tools")
+    where = {
+        kind: [os.path.relpath(FOLDER / name, tmp_path.resolve())]
+        for kind, name in (("resources", overlay), ("components", "components/directory"))
+    }
+    text = yaml.safe_dump({**where, "namePrefix": "prod-", "namespace": "serving"})
+    (tmp_path / "kustomization.yaml").write_text(text, encoding="utf-8")
+    command = [kustomize, "build"] if kustomize else [str(kubectl), "kustomize"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    manifests = list(yaml.safe_load_all(done.stdout))
+    assert list(containers(manifests))[:2] == ["hisparse", "hisparse-publish"]
+    account = pod(manifests)["serviceAccountName"]
+    assert account == of_kind(manifests, "ServiceAccount")["metadata"]["name"] == "prod-hisparse-node"
+    binding = of_kind(manifests, "RoleBinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "serving"}]
+    roles = {each["metadata"]["name"] for each in manifests if each["kind"] == "Role"}
+    assert binding["roleRef"]["name"] in roles

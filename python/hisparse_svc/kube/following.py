@@ -104,9 +104,8 @@ class FollowedNode:
         self._changed()
 
     def _ping(self) -> None:
-        call = health.ready()
+        call, told = health.ready(), ""
         while not self._closing.is_set():
-            before = self.condition().state
             try:
                 ready = call.read(self._client.send(call, timeout_s=ANSWER_S, tries=1))
                 info = self._client.server_info() if self._info is None else None
@@ -116,7 +115,9 @@ class FollowedNode:
             except HiSparseError as failure:
                 with self._lock:
                     self._failure = str(failure)
-            if self.condition().state != before:
+            state = self.condition().state
+            if state != told:
+                told = state
                 self._changed()
             self._closing.wait(PING_S)
 
