@@ -11,34 +11,28 @@
 //! The lock guards the list of sessions alone; what is sent while it is held is sent without waiting.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hisparse_core::layout::pool::PoolLayout;
-use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-};
+use rustix::net::{SocketFlags, accept_with};
 
-use super::channel::{Channel, ChannelError, end};
-use super::frame::{
-    Filled, Filling, Frame, Hello, LAYOUT_PIECE_BYTES, Notice, PROTOCOL, Reason, Resume, Role, Token, Welcome,
-};
-use super::{MAX_DESCRIPTORS, peer};
-use crate::pool::{AdoptError, HostPool, KeptSegment};
-use crate::rows::PoolMemory;
-use crate::segment::{Segment, SegmentError};
+use super::channel::{Channel, end};
+use super::frame::{Filled, Filling, Frame, Hello, Notice, PROTOCOL, Reason, Resume, Role, Token};
+use crate::pool::{HostPool, KeptSegment};
+use crate::segment::SegmentError;
 use crate::session_lock::SessionLock;
 
-/// How long a peer may take over each message of its greeting.
-const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+mod greeting;
+mod socket;
 
-/// How long it may take to map everything.
-const MAPPING_PATIENCE: Duration = Duration::from_secs(60);
+pub use self::socket::ListenError;
+use greeting::{Greeting, greet};
+use socket::listen_at;
 
 /// Connections at one time, greeted or not.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -115,28 +109,6 @@ pub struct Wanted {
     pub segments: Vec<KeptSegment>,
     /// Whether its pages are locked.
     pub lock: bool,
-}
-
-/// Why the socket could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// A service listens there.
-    #[error("another service listens on {0}; stop it, or name another socket")]
-    InUse(String),
-    /// The path does not fit a socket's address.
-    #[error("the socket path {0} is too long; Linux takes 107 bytes")]
-    TooLong(String),
-    /// The kernel refused.
-    #[error("cannot listen on {path}: {source}")]
-    Failed {
-        /// The socket.
-        path: String,
-        /// The kernel's answer.
-        source: Errno,
-    },
-    /// No thread could be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
 }
 
 /// A listening socket and its sessions. Dropping it ends them all and removes the socket.
@@ -306,33 +278,6 @@ impl Shared {
     }
 }
 
-fn listen_at(path: &Path, only_own: bool) -> Result<OwnedFd, ListenError> {
-    let shown = path.display().to_string();
-    let failed = |source| ListenError::Failed { path: shown.clone(), source };
-    let address = SocketAddrUnix::new(path).map_err(|_| ListenError::TooLong(shown.clone()))?;
-    let new_socket = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let socket = new_socket().map_err(failed)?;
-    match bind(&socket, &address) {
-        Ok(()) => {}
-        Err(Errno::ADDRINUSE) => {
-            let probe = new_socket().map_err(failed)?;
-            match connect(&probe, &address) {
-                Err(Errno::CONNREFUSED) => {}
-                Ok(()) | Err(_) => return Err(ListenError::InUse(shown)),
-            }
-            rustix::fs::unlink(path).map_err(failed)?;
-            bind(&socket, &address).map_err(failed)?;
-        }
-        Err(source) => return Err(failed(source)),
-    }
-    let owner = Mode::RUSR | Mode::WUSR;
-    let everyone = owner | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
-    // Where other users are listed the peer's credential decides, not the mode.
-    rustix::fs::chmod(path, if only_own { owner } else { everyone }).map_err(failed)?;
-    listen(&socket, 64).map_err(failed)?;
-    Ok(socket)
-}
-
 fn accept_all(shared: &Arc<Shared>) {
     loop {
         let socket = match accept_with(&shared.listener, SocketFlags::CLOEXEC) {
@@ -413,126 +358,6 @@ fn hear(shared: &Shared, session: &Session, channel: &Channel) {
             _ => return,
         }
     }
-}
-
-/// Why a greeting came to nothing.
-enum Greeting {
-    /// The peer is told.
-    Refused(Reason),
-    /// There is nobody to tell: it left, was silent, or broke the protocol.
-    Failed,
-}
-
-impl<E: Into<ChannelError>> From<E> for Greeting {
-    fn from(_: E) -> Self {
-        Self::Failed
-    }
-}
-
-fn greet(shared: &Shared, number: u64, channel: &Channel) -> Result<Session, Greeting> {
-    let peer = peer::of(channel)?;
-    let uid = peer.uid;
-    if uid != shared.own_uid && !shared.terms.uids.contains(&uid) {
-        return Err(Greeting::Refused(Reason::Forbidden));
-    }
-    channel.set_patience(Some(GREETING_PATIENCE))?;
-    let Frame::Hello(hello) = channel.receive(0)?.0 else {
-        return Err(ChannelError::Broken("something else than a greeting".into()).into());
-    };
-    if hello.resume.is_some_and(|resume| !shared.watcher.knows(&hello, &resume)) {
-        return Err(Greeting::Refused(Reason::UnknownSession));
-    }
-    shared.admit(number, &hello).map_err(Greeting::Refused)?;
-    let (number, token) = if let Some(Resume { session, token }) = hello.resume {
-        shared.take_back(channel)?;
-        let epoch = shared.terms.epoch;
-        let welcome = Welcome { protocol: PROTOCOL, epoch, session, token, segments: 0, layout_bytes: 0 };
-        channel.send(&Frame::Welcome(welcome), &[])?;
-        (session, token)
-    } else {
-        let pool = shared.pool.get().ok_or(Greeting::Refused(Reason::Recovering))?;
-        let token = shared.watcher.token();
-        send_pool(pool, (shared.terms.epoch, number, token), channel, hello.role)?;
-        (number, token)
-    };
-    channel.set_patience(Some(MAPPING_PATIENCE))?;
-    match channel.receive(0)?.0 {
-        Frame::Ready => {}
-        other => return Err(ChannelError::Broken(format!("{other:?} in place of Ready")).into()),
-    }
-    if let Some(lock) = &shared.terms.lock {
-        let held = lock.hold().map_err(|_| Greeting::Refused(Reason::Unavailable))?;
-        channel.send(&Frame::Lock, &[held.as_fd()])?;
-    }
-    Ok(Session { number, hello, uid, pid: peer.pid, token })
-}
-
-impl Shared {
-    /// Makes sure that there is a pool, with the files of a process that has it.
-    fn take_back(&self, channel: &Channel) -> Result<(), Greeting> {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(asked) = wanted.as_ref() else { return Ok(()) };
-        channel.send(&Frame::HandBack, &[])?;
-        let mut files = Vec::new();
-        while files.len() < asked.segments.len() {
-            match channel.receive(MAX_DESCRIPTORS)? {
-                (Frame::HandBack, batch) if !batch.is_empty() => files.extend(batch),
-                (other, _) => return Err(ChannelError::Broken(format!("{other:?} in place of a pool")).into()),
-            }
-        }
-        let pool = HostPool::adopt(asked.layout.clone(), &asked.segments, &files, asked.lock);
-        let pool = pool.map_err(|error| match error {
-            AdoptError::Segment(error) => {
-                self.watcher.not_adopted(&error);
-                Greeting::Refused(Reason::NotMapped)
-            }
-            AdoptError::Count { .. } | AdoptError::Other { .. } => Greeting::Refused(Reason::OtherPool),
-        })?;
-        *wanted = None;
-        // Set by whoever holds what is wanted, and so once.
-        let _set_before = self.pool.set(Arc::new(pool));
-        self.book(|book| book.pooled = true);
-        self.stopping.notify_all();
-        Ok(())
-    }
-}
-
-fn send_pool(
-    pool: &HostPool,
-    (epoch, number, token): (u64, u64, Token),
-    channel: &Channel,
-    role: Role,
-) -> Result<(), Greeting> {
-    let unavailable = || Greeting::Refused(Reason::Unavailable);
-    let layout = serde_json::to_vec(pool.layout()).map_err(|_| unavailable())?;
-    let segments = pool.segments();
-    let readers: Vec<OwnedFd> = if role.maps_writable() {
-        Vec::new()
-    } else {
-        segments.iter().map(Segment::reader).collect::<Result<_, _>>().map_err(|_| unavailable())?
-    };
-    let files: Vec<BorrowedFd<'_>> = if role.maps_writable() {
-        segments.iter().map(Segment::writer).collect::<Option<_>>().ok_or_else(unavailable)?
-    } else {
-        readers.iter().map(AsFd::as_fd).collect()
-    };
-    let count = |n: usize| u32::try_from(n).map_err(|_| unavailable());
-    let welcome = Welcome {
-        protocol: PROTOCOL,
-        epoch,
-        session: number,
-        token,
-        segments: count(files.len())?,
-        layout_bytes: count(layout.len())?,
-    };
-    channel.send(&Frame::Welcome(welcome), &[])?;
-    for piece in layout.chunks(LAYOUT_PIECE_BYTES) {
-        channel.send(&Frame::Layout(piece.to_vec()), &[])?;
-    }
-    for batch in files.chunks(MAX_DESCRIPTORS) {
-        channel.send(&Frame::Descriptors, batch)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

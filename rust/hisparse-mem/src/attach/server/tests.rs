@@ -3,11 +3,14 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use hisparse_core::layout::pool::Content;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, connect, socket_with};
 
 use super::*;
+use crate::attach::MAX_DESCRIPTORS;
+use crate::attach::channel::ChannelError;
 use crate::attach::client::{AttachError, AttachedPool};
 use crate::pool::{small_pool, small_shared_pool};
-use crate::rows::RowError;
+use crate::rows::{PoolMemory, RowError};
 
 struct Told(Mutex<Sender<(&'static str, Session)>>);
 
