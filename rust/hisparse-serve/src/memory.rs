@@ -3,55 +3,36 @@
 //! ```text
 //!  start ─► room? ─► [own thread: make pages, report] ─► attach socket, scrubber ─► the node grants
 //!             └─ no: refused at once       └─ failed, or told to stop: nothing is left, the node says why
-//!
-//!  decision leaves pages to scrub ──wake──► job ─► scrubber ─► zero ─► scrubbed ──wake──► next job
-//!  nothing to scrub, stale pages ──► a few of them ─► the same way ─► rest seven times as long ─► the next few
 //! ```
 //! The thread lives as long as the server and owns the pool: when it ends, sessions end, then the pages go.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hisparse_core::error::{Problem, Problems};
+use hisparse_core::error::Problems;
 use hisparse_core::layout::pool::PoolLayout;
-use hisparse_core::limits::{MAX_SOCKET_PATH_BYTES, SCRUB_AHEAD_PAGES, SCRUB_AHEAD_SHARE};
-use hisparse_core::pages::ScrubJob;
-use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
-use hisparse_mem::attach::server::{AttachServer, Share, Terms, Wanted};
+use hisparse_mem::attach::server::Share;
 use hisparse_mem::backing::Pages;
 use hisparse_mem::bind::Placement;
-use hisparse_mem::machine::Machine;
-use hisparse_mem::pool::{HostPool, PoolError, Progress, Wishes};
+use hisparse_mem::pool::{Progress, Wishes};
 use hisparse_mem::populate::Workers;
 use hisparse_mem::report::PoolReport;
-use hisparse_mem::root::Root;
-use hisparse_mem::scrub::Scrubber;
-use hisparse_mem::session_lock::SessionLock;
 use hisparse_mem::state_dir::StateDir;
 
-use crate::beginning::{Keeping, PoolFrom};
 use crate::node::{Node, PoolBytes};
-use crate::remembered::{KeptPool, Note, Remembered};
-use crate::sessions::SessionWatcher;
 
-/// How the user names the pool.
-const FIELD: &str = "--host-pool";
-/// Pages of one scrub job: some 50 MB of a large model, so that a stop waits a few milliseconds for it.
-const SCRUB_JOB_PAGES: u32 = 16;
-/// Time between two looks whether the engine that has the pool still lives.
-const ENGINE_LOOK: Duration = Duration::from_millis(50);
-/// Time between two looks whether there are stale pages.
-const AHEAD_LOOK: Duration = Duration::from_millis(50);
-/// Shortest rest between two steps of scrubbing ahead.
-const SHORTEST_AHEAD_REST: Duration = Duration::from_millis(1);
-/// Jobs that wait for the scrubber beside the one in its hands.
-const SCRUB_QUEUE: usize = 1;
+mod cleaning;
+mod making;
+
+pub(crate) use self::making::Prepared;
+use cleaning::{scrub, start_scrubber};
+use making::{Begun, begin};
 
 /// The bytes that a node shall own.
 #[derive(Clone, Debug)]
@@ -167,78 +148,6 @@ impl Hosting {
     }
 }
 
-/// A pool that fits and is not made yet.
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    config: MemoryConfig,
-    machine: Machine,
-    attach: PathBuf,
-    wakes: Receiver<()>,
-    workers: Workers,
-    keeping: Keeping,
-    from: PoolFrom,
-    past: Remembered,
-}
-
-impl Prepared {
-    /// Looks whether there is room, and where engines would attach.
-    ///
-    /// # Errors
-    /// No room, with every limit that is too small; no socket to attach beside, or one with too long a name.
-    #[cfg(test)]
-    pub(crate) fn new(config: MemoryConfig, socket: Option<&Path>) -> Result<(Self, Hosting), Problems> {
-        let keeping = Keeping { journal: None, lock: None, state_dir: None };
-        Self::beginning(config, socket, keeping, PoolFrom::Nothing)
-    }
-
-    /// As said; pages that are there need no room.
-    pub(crate) fn beginning(
-        config: MemoryConfig,
-        socket: Option<&Path>,
-        keeping: Keeping,
-        from: PoolFrom,
-    ) -> Result<(Self, Hosting), Problems> {
-        let Some(socket) = socket else {
-            let remedy = "give a Unix socket, or --backing none";
-            return Err(Problems::one(Problem::new("socket", "missing", "engines attach beside it", remedy)));
-        };
-        let attach = attach_beside(socket);
-        let length = attach.as_os_str().len();
-        if length > MAX_SOCKET_PATH_BYTES {
-            let rule = format!(
-                "a socket path has at most {MAX_SOCKET_PATH_BYTES} bytes, and {} has {length}",
-                attach.display()
-            );
-            return Err(Problems::one(Problem::new("socket", socket.display(), rule, "give a shorter one")));
-        }
-        let machine = Machine::discover(&Root::machine(), config.assume_memory);
-        let workers = Workers::of_this_machine();
-        if matches!(from, PoolFrom::Nothing) {
-            HostPool::check(&config.layout, &config.wishes(workers.clone(), keeping.state_dir.as_ref()), &machine)?;
-        }
-        let (wake, wakes) = sync_channel(1);
-        let total_bytes = AtomicU64::new(total(&config.layout));
-        let hosting = Hosting {
-            made_bytes: AtomicU64::new(0),
-            total_bytes,
-            outcome: Mutex::new(None),
-            report: OnceLock::new(),
-            news: Condvar::new(),
-            stop: Arc::clone(&workers.stop),
-            wake,
-            scrub_ns: AtomicU64::new(0),
-            layer_groups: config.layout.groups().count(),
-        };
-        let past = Remembered::default();
-        Ok((Self { config, machine, attach, wakes, workers, keeping, from, past }, hosting))
-    }
-
-    /// Who was attached before.
-    pub(crate) fn remember(&mut self, past: &Remembered) {
-        self.past = past.clone();
-    }
-}
-
 /// The thread that owns the pool. Dropping it ends the sessions and gives the memory back.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -300,152 +209,13 @@ fn host(node: &Arc<Node>, mut prepared: Prepared) {
     }
 }
 
-/// A pool, and the sessions where they came with it.
-struct Begun {
-    pool: Arc<HostPool>,
-    sessions: Option<AttachServer>,
-    /// What to tell the operator of a pool that did not come back.
-    lost: Option<String>,
-}
-
-/// Takes the pool over, or makes it.
-fn begin(node: &Arc<Node>, hosting: &Hosting, prepared: &mut Prepared) -> Result<Begun, Problems> {
-    let lock = prepared.config.lock;
-    match std::mem::replace(&mut prepared.from, PoolFrom::Nothing) {
-        PoolFrom::Nothing => Ok(Begun { pool: make(node, hosting, prepared)?, sessions: None, lost: None }),
-        PoolFrom::Files(KeptPool { layout, segments }, files) => {
-            let adopted = HostPool::adopt(layout, &segments, &files, lock);
-            let pool = adopted.map_err(|error| {
-                let remedy = "see the kernel's message; to begin anew, empty the folder";
-                Problems::one(Problem::new("--state-dir", "its segments", error.to_string(), remedy))
-            })?;
-            Ok(Begun { pool: Arc::new(pool), sessions: None, lost: None })
-        }
-        PoolFrom::Engine(KeptPool { layout, segments }) => {
-            node.pool_settled(PoolBytes::Elsewhere, None);
-            let wanted = Share::Wanted(Wanted { layout, segments, lock });
-            let sessions = prepared.let_engines_in(node, wanted)?;
-            loop {
-                if let Some(pool) = sessions.pool(ENGINE_LOOK) {
-                    return Ok(Begun { pool, sessions: Some(sessions), lost: None });
-                }
-                if hosting.stopping() {
-                    let rule = "the service was stopped before an engine handed the pool back";
-                    return Err(Problems::one(Problem::new(FIELD, "in an engine", rule, "start it again")));
-                }
-                if !prepared.keeping.lock.as_ref().is_some_and(SessionLock::is_held) {
-                    break;
-                }
-            }
-            node.sessions.set_herald(None);
-            drop(sessions);
-            prepared.past = Remembered::default();
-            let ended = node.begin_anew();
-            node.pool_settled(PoolBytes::Making, None);
-            let lost = format!(
-                "The pool went with the engine that had it: {ended} leases have ended, and a new pool was made."
-            );
-            Ok(Begun { pool: make(node, hosting, prepared)?, sessions: None, lost: Some(lost) })
-        }
-    }
-}
-
-fn make(node: &Node, hosting: &Hosting, prepared: &Prepared) -> Result<Arc<HostPool>, Problems> {
-    let Prepared { config, machine, workers, keeping, .. } = prepared;
-    let wishes = config.wishes(workers.clone(), keeping.state_dir.as_ref());
-    let pool = HostPool::create(config.layout.clone(), &wishes, machine, &|now| hosting.report(now))
-        .map_err(|error| refused(error, &config.layout))?;
-    // The heap stand-in has no files, and outlives nobody.
-    if let Ok(segments) = pool.kept() {
-        node.remember(&Note::Pool(KeptPool { layout: config.layout.clone(), segments }));
-    }
-    Ok(Arc::new(pool))
-}
-
-impl Prepared {
-    fn let_engines_in(&self, node: &Arc<Node>, share: Share) -> Result<AttachServer, Problems> {
-        let Self { config, attach, keeping, past, .. } = self;
-        let terms = Terms {
-            epoch: node.epoch().get(),
-            uids: config.uids.clone(),
-            lock: keeping.lock.clone(),
-            last_session: past.last_session,
-            engine_id: past.dead.values().next().map(|session| session.hello.engine_id.clone()),
-        };
-        let sessions = AttachServer::start(attach, share, terms, Arc::new(SessionWatcher(Arc::clone(node))));
-        let sessions = sessions.map_err(|error| {
-            Problems::one(Problem::new("socket", attach.display(), error.to_string(), "name another socket"))
-        })?;
-        node.sessions.set_herald(Some(sessions.herald()));
-        Ok(sessions)
-    }
-}
-
-/// Begins to keep the pages clean.
-fn start_scrubber(node: &Arc<Node>, pool: Arc<HostPool>) -> Result<Scrubber<ScrubJob>, Problems> {
-    let cleaned = Arc::clone(node);
-    let scrubber = Scrubber::start(pool, SCRUB_QUEUE, move |job, took| {
-        // A poisoned node grants nothing any more, clean or not.
-        let _ = cleaned.decide(None, |state, _| state.ledger.scrubbed(job));
-        if let Some(hosting) = cleaned.hosting() {
-            hosting.scrubbed_in(took);
-        }
-    });
-    scrubber.map_err(|error| {
-        Problems::one(Problem::new("threads", SCRUB_QUEUE, error.to_string(), "raise the limit of processes"))
-    })
-}
-
-/// Hands the scrubber what there is to scrub, until the end: what somebody waits for at once, and while there is nothing
-/// of that, stale pages ahead of the one who will ask, a few at a time with long rests.
-#[allow(clippy::disallowed_methods)] // it paces a thread, and decides nothing
-fn scrub(node: &Node, hosting: &Hosting, scrubber: &Scrubber<ScrubJob>, wakes: &Receiver<()>) {
-    let mut held = None;
-    let mut next_ahead = Instant::now();
-    loop {
-        let rest = next_ahead.saturating_duration_since(Instant::now()).clamp(SHORTEST_AHEAD_REST, AHEAD_LOOK);
-        let woken = wakes.recv_timeout(rest);
-        if woken == Err(RecvTimeoutError::Disconnected) || hosting.stopping() {
-            return;
-        }
-        if held.is_none() && next_ahead <= Instant::now() {
-            node.scrub_ahead(SCRUB_AHEAD_PAGES);
-            next_ahead = Instant::now() + AHEAD_LOOK; // sooner, once it is known how long it took
-        }
-        if let Some(took) = hosting.last_scrub() {
-            next_ahead = Instant::now() + took * (SCRUB_AHEAD_SHARE - 1);
-        }
-        while let Some(job) = held.take().or_else(|| node.next_scrub(SCRUB_JOB_PAGES)) {
-            if let Err(job) = scrubber.submit(job) {
-                // The end of the job in hand wakes us again.
-                held = Some(job);
-                break;
-            }
-        }
-    }
-}
-
-fn total(layout: &PoolLayout) -> u64 {
-    layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
-}
-
-fn refused(error: PoolError, layout: &PoolLayout) -> Problems {
-    let wanted = Bytes::new(total(layout));
-    match error {
-        PoolError::TooLarge(problems) => problems,
-        PoolError::Segment(error) => Problems::one(error.problem(FIELD, wanted)),
-        PoolError::StateDir(error) => {
-            Problems::one(Problem::new("--state-dir", show_size(wanted), error.to_string(), "give another folder"))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use hisparse_core::env::Moment;
     use hisparse_core::layout::pool::PoolShape;
     use hisparse_core::layout::{RowLayout, StrideAlign, default_index_dtype};
     use hisparse_core::ledger::{Epoch, NodeCapacity};
+    use hisparse_core::limits::MAX_SOCKET_PATH_BYTES;
     use hisparse_core::model::{Layer, preset};
     use hisparse_core::platform::{KvDtype, LayerGroups};
 
