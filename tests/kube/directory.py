@@ -134,11 +134,11 @@ class Scene:
     logs: dict[str, Path] = field(default_factory=dict)
     fleets: list[Fleet] = field(default_factory=list)
 
-    def node(self, name: str, *, wait: bool = True) -> Served:
+    def node(self, name: str, *flags: str, wait: bool = True) -> Served:
         """A service on a socket and on loopback, and its publisher; after its first status, unless not to wait."""
         pod = Pod(self.kube, self.namespace, name).make()
         address = f"127.0.0.1:{free_port()}"
-        served = self.nodes[name] = start(self.folder / f"{name}.sock", *SMALL, "--listen", address)
+        served = self.nodes[name] = start(self.folder / f"{name}.sock", *SMALL, "--listen", address, *flags)
         self.logs[name] = self.folder / f"{name}.log"
         with self.logs[name].open("w") as log:
             self.publishers[name] = subprocess.Popen(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hisparse_svc.fleet import KubernetesNodes, aio
+from hisparse_svc.kube.api import Api
 
 from tests.conftest import run
+from tests.serve.test_access import Authority
 
 pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
 from tests.kube.directory import Scene, grant, install, installed, reader, until
@@ -99,6 +105,36 @@ def test_a_request_finds_its_node_through_the_directory_and_what_it_takes_is_see
         assert held.node == "decode-1"
     served.client().drain(resume=True)
     until(lambda: row(scene, "decode-0")[2] == "Serving", 15.0)
+
+
+def test_over_tls_nodes_that_share_a_certificate_are_dialled_by_their_addresses(scene: Scene, tmp_path: Path) -> None:
+    """As pods are; and with the asyncio fleet."""
+    authority = Authority(tmp_path).begin()
+    node, router = authority.issue("node", "DNS:hisparse-decode"), authority.issue("router", "DNS:hisparse-router")
+    flags = (
+        *(
+            "--tls-cert",
+            str(node.cert),
+            "--tls-key",
+            str(node.key),
+            "--tls-client-ca",
+            str(authority.folder / "ca.pem"),
+        ),
+        *("--access", f"cert:hisparse-router=router uid:{os.getuid()}=router"),
+    )
+    for name in ("decode-0", "decode-1"):
+        scene.node(name, *flags)
+    directory = KubernetesNodes(scene.namespace, api=Api(scene.router.client.configuration))
+
+    async def admit() -> set[str]:
+        async with aio.Fleet(directory, tls=replace(router, server_name="hisparse-decode")) as fleet:
+            assert await fleet.wait_until_seen()
+            async with fleet.admit(9_000, 1_000) as first, fleet.admit(9_000, 1_000) as second:
+                return {first.node, second.node}
+
+    assert asyncio.run(admit()) == {"decode-0", "decode-1"}
+    told = document(scene, "decode-0")
+    assert (told["state"], told["directory"]["state"]) == ("silent", "serving"), "without certificates: its word alone"
 
 
 def test_a_killed_publishers_node_is_stale_to_every_router_and_serves_on(scene: Scene) -> None:
