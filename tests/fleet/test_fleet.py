@@ -18,7 +18,7 @@ from hisparse_svc.rpc.values import Request
 from tests.conformance.faulty import Fault, Faulty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hisparse_svc import Client
@@ -262,6 +262,36 @@ def test_a_killed_node_is_left_alone_and_found_again(
         assert held.attempts == ()
     serve(name="a")
     until(lambda: states(nodes)["a"] == "live")
+
+
+class NewGenerationComesLate(Fault):
+    """That what was seen is void is said a while before what is so now."""
+
+    def told(self, name: str, answers: Iterator[Any]) -> Iterator[Any]:
+        del name
+        void = False
+        for message in answers:
+            if void:
+                time.sleep(0.5)
+            void = message.WhichOneof("event") == "resync"
+            yield message
+
+
+def test_a_node_made_anew_is_live_when_its_new_pool_is_seen(
+    serve: Callable[..., Served], fleet_of: Callable[..., Any], tmp_path: Path
+) -> None:
+    node = serve(name="a")
+    with Faulty(node.target, tmp_path / "p.sock", NewGenerationComesLate()) as proxy:
+        nodes = fleet_of([f"a={proxy.target}"])
+        nodes.wait_until_seen()
+        (before,) = nodes.nodes()
+        node.process.kill()
+        node.process.wait()
+        until(lambda: states(nodes)["a"] == "silent")
+        serve(name="a")
+        until(lambda: states(nodes)["a"] == "live")
+        (after,) = nodes.nodes()
+    assert after.capacity.epoch > before.capacity.epoch
 
 
 def test_a_hung_node_is_not_asked_and_comes_back(serve: Callable[..., Served], fleet_of: Callable[..., Any]) -> None:

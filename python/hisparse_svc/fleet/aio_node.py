@@ -56,10 +56,10 @@ class Node:
             try:
                 async for message in self.client.stream(watching.call()):
                     seen = watching.feed(message)
-                    if seen is None:
-                        book.resumed(self.known)
-                    else:
+                    if seen is not None:
                         book.seen(self.known, seen)
+                    elif watching.holds:
+                        book.resumed(self.known)
             except HiSparseError as broken:
                 error = broken
             await asyncio.sleep(book.broken(self.known, error))

@@ -58,10 +58,10 @@ class Node:
                     seen = watching.feed(message)
                     if self._left.is_set():
                         return
-                    if seen is None:
-                        book.resumed(self.known)
-                    else:
+                    if seen is not None:
                         book.seen(self.known, seen)
+                    elif watching.holds:
+                        book.resumed(self.known)
             except HiSparseError as broken:
                 error = broken
             if not closing.is_set():

@@ -187,6 +187,11 @@ class Watched:
         resync, self._resync = self._resync, ""
         return replace(capacity(self._seen, message.fits), resync=resync)
 
+    @property
+    def holds(self) -> bool:
+        """Whether what was seen is still so; not after a resync, until its snapshot is here."""
+        return self._seen is not None and not self._resync
+
     def _apply(self, delta: capacity_pb2.CapacityDelta) -> None:
         assert self._seen is not None  # noqa: S101 - the caller has looked
         places = {(pool.name, pool.numa_node): pool for pool in self._seen.pools}

@@ -60,6 +60,11 @@ class Watching:
         self._token = message.resume_token or self._token
         return self._watched.feed(message)
 
+    @property
+    def holds(self) -> bool:
+        """Whether what was seen is still so."""
+        return self._watched.holds
+
     def rest_s(self, error: HiSparseError) -> float | None:
         """Say how long to rest before the next stream, or that the error is the end.
 
