@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hisparse_svc.integrations.ray import NodeReplica
 from hisparse_svc.integrations.ray.sizes import request_of
 from hisparse_svc.rpc.values import Request
 
@@ -91,6 +93,29 @@ def test_an_attached_sidecar_ends_the_leases_of_a_killed_replica_at_once(seen: d
     assert seen["attached_ended_s"] < 1.0
     assert seen["attached_gone_s"] < 3.0, "the reclaim window of a second"
     assert seen["attached_again"], "the next replica attaches in its place"
+
+
+def test_a_streams_lease_outlives_a_restart_of_the_node_beside_it(tmp_path: Path) -> None:
+    flags = ("--backing", "none", "--http", "off", "--host-pool", "1GiB")
+    replica, nodes = NodeReplica(), [start(tmp_path / "node.sock", *flags)]
+    replica.use_node(nodes[0].target)
+
+    async def stream() -> list[str]:
+        async with replica.lease(1_000, lease_ttl_s=6.0) as held:
+            epoch = held.lease.epoch
+            nodes[0].process.kill()
+            nodes[0].process.wait()
+            nodes.append(await asyncio.to_thread(start, tmp_path / "node.sock", *flags))
+            await asyncio.sleep(3.0)
+            assert held.lease.epoch > epoch
+            return [str(lease.state) for lease in nodes[1].client().list_leases()]
+
+    try:
+        assert asyncio.run(stream()) == ["committed"]
+        assert nodes[1].client().list_leases() == []
+    finally:
+        for node in nodes:
+            node.close()
 
 
 @pytest.mark.parametrize(

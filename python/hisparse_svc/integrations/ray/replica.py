@@ -23,6 +23,7 @@ from hisparse_svc.engine.host_pool import HostPool
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.integrations.ray.replicas import TARGET
 from hisparse_svc.node import Node
+from hisparse_svc.rpc.refusals import StaleEpoch
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -121,7 +122,7 @@ class NodeReplica:
         if lease_ttl_s is None and self._session is None:
             lease_ttl_s = LEASE_TTL_S
         pending = self._client.admit(prompt_tokens, max_new_tokens, wait_s=wait_s, **request)
-        return StreamLease(pending, lease_ttl_s)
+        return StreamLease(self._client, pending, lease_ttl_s)
 
     def __del__(self) -> None:
         """Stop or leave the node when Ray retires the replica."""
@@ -136,8 +137,8 @@ class NodeReplica:
 class StreamLease:
     """A lease that is committed, renewed and released by the block it is held in."""
 
-    def __init__(self, pending: aio.PendingLease[aio.HeldLease], lease_ttl_s: float | None) -> None:
-        self._pending, self._ttl_s = pending, lease_ttl_s
+    def __init__(self, client: aio.Client, pending: aio.PendingLease[aio.HeldLease], lease_ttl_s: float | None) -> None:
+        self._client, self._pending, self._ttl_s = client, pending, lease_ttl_s
         self._held: aio.HeldLease | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -170,9 +171,14 @@ class StreamLease:
         assert self._held is not None  # noqa: S101 - a block that was not entered is not left
         await self._held.__aexit__(type(error) if error else None, error, None)
 
-    @staticmethod
-    async def _renew(held: aio.HeldLease, ttl_s: float) -> None:
+    async def _renew(self, held: aio.HeldLease, ttl_s: float) -> None:
         while True:
             await asyncio.sleep(ttl_s / 3)
             with contextlib.suppress(HiSparseError):  # the next try, or the ttl
-                await held.renew(ttl_s)
+                try:
+                    await held.renew(ttl_s)
+                except StaleEpoch:  # its node was started again: a lease that it remembers goes on, in the new epoch
+                    now = await self._client.get_lease(held.lease.id, tenant=held.lease.tenant)
+                    if now.extents == held.lease.extents:
+                        held.lease = now
+                        await held.renew(ttl_s)
