@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "matplotlib", "numpy", "grpc")
+HEAVY = ("torch", "matplotlib", "numpy", "grpc", "kubernetes")
 
 
 def modules_after(code: str) -> set[str]:

@@ -100,6 +100,15 @@ def test_a_module_imports_only_lower_ones(edge: tuple[str, str]) -> None:
     assert layer_of(used) < layer_of(user), f"{user} imports {used}, which does not lie below it"
 
 
+def test_only_who_finds_and_who_publishes_nodes_knows_of_kubernetes() -> None:
+    assert {user for user, used in python_edges() if used == "kube"} == {"cli", "fleet"}
+    commands = ROOT / "python/hisparse_svc/cli"
+    assert [path.name for path in commands.glob("*.py") if "hisparse_svc.kube" in path.read_text()] == ["publish.py"]
+    for crate in CRATES:
+        for path in (ROOT / "rust" / crate / "src").rglob("*.rs"):
+            assert "ubernetes" not in path.read_text(encoding="utf-8"), path
+
+
 def test_the_core_forbids_unsafe_code() -> None:
     text = (ROOT / "rust/hisparse-core/src/lib.rs").read_text(encoding="utf-8")
     assert "#![forbid(unsafe_code)]" in text

@@ -133,6 +133,8 @@ class Scene:
     publishers: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     logs: dict[str, Path] = field(default_factory=dict)
     fleets: list[Fleet] = field(default_factory=list)
+    refresh_s: str = "60"
+    """So seldom that what is seen sooner was written because it changed."""
 
     def node(self, name: str, *flags: str, wait: bool = True) -> Served:
         """A service on a socket and on loopback, and its publisher; after its first status, unless not to wait."""
@@ -144,7 +146,7 @@ class Scene:
             self.publishers[name] = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "hisparse_svc", "publish", "--target", served.target),
-                    *("--address", address, "--refresh", "5", "--lease", "5"),
+                    *("--address", address, "--refresh", self.refresh_s, "--lease", "5"),
                 ],
                 env=environment(**pod.variables()),
                 stdout=log,

@@ -90,7 +90,7 @@ def test_a_request_finds_its_node_through_the_directory_and_what_it_takes_is_see
     with fleet.admit(9_000, 1_000) as first, fleet.admit(9_000, 1_000) as second:
         assert {first.node, second.node} == {"decode-0", "decode-1"}
         assert first.target == scene.shown(first.node)["spec"]["address"]
-        until(lambda: row(scene, "decode-0")[3] == "3", 5.0)  # well before a refresh
+        until(lambda: row(scene, "decode-0")[3] == "3", 5.0)
         told = document(scene, "decode-0")
         assert (told["state"], told["free"]["seats"]) == ("live", 3)
         assert (told["directory"]["state"], told["directory"]["stale"]) == ("serving", False)
@@ -193,6 +193,7 @@ def test_a_node_whose_publisher_is_told_to_stop_has_left(scene: Scene) -> None:
 
 
 def test_an_object_that_is_deleted_is_written_again(scene: Scene) -> None:
+    scene.refresh_s = "5"
     scene.node("decode-0")
     gone = scene.shown("decode-0")["metadata"]["uid"]
     done = scene.kube.kubectl("delete", "hisparsenode,lease", "--all", namespace=scene.namespace)

@@ -139,4 +139,8 @@ def test_a_pods_token_is_read_again_as_the_kubelet_renews_it(server: Server, tmp
         token.write_text(written)
         api.get("/apis/x", {})
         assert server.seen["headers"]["authorization"].lower() == f"bearer {written}"
+    for broken in ("", None):
+        token.write_text("") if broken == "" else token.unlink()
+        with pytest.raises(Rejected, match="401 NoCredentials: they cannot be read"):
+            api.get("/apis/x", {})
     api.close()

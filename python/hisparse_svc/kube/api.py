@@ -121,6 +121,7 @@ class Api:
         self._configuration = configuration if configuration is not None else configured(client)
         self._connections = client.ApiClient(self._configuration).rest_client.pool_manager
         self._errors = importlib.import_module("urllib3.exceptions")
+        self._unconfigured = importlib.import_module("kubernetes.config").ConfigException
 
     def get(self, path: str, query: Mapping[str, Any]) -> tuple[Document, datetime | None]:
         """Read; gives what is there, and the server's own time.
@@ -183,7 +184,10 @@ class Api:
 
     def _credentials(self) -> dict[str, str]:
         """Give the account's token, which the configuration reads again as it is renewed."""
-        found = self._configuration.auth_settings().values()
+        try:
+            found = self._configuration.auth_settings().values()
+        except (OSError, self._unconfigured) as failure:
+            raise Rejected(401, "NoCredentials", _short(f"they cannot be read: {failure}")) from None
         return {each["key"]: each["value"] for each in found if each["in"] == "header"}
 
     def _away(self, failure: Exception) -> Away:

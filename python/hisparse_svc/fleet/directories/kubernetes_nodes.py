@@ -90,7 +90,8 @@ class KubernetesNodes:
         standing: set[str] = set()
         hints_at, stale_at, urgent, news = -math.inf, math.inf, False, False
         while not closing.is_set():
-            next_at = min(stale_at, hints_at if news else math.inf)
+            known = len(standing) == len(self._versions)
+            next_at = min(stale_at, hints_at if news else math.inf) if known else math.inf
             for kind, event in _waiting(words, next_at - time.monotonic()):
                 if isinstance(event, HiSparseError):
                     raise self._error(kind, event)
