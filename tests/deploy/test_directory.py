@@ -58,17 +58,22 @@ def test_it_is_the_base_and_a_publisher_and_nothing_of_the_base_changes() -> Non
     assert len(volumes) == len(spec["volumes"]) - 1
     spec["volumes"] = volumes
     assert spec == plain
-    others = {"ServiceAccount", "Role", "RoleBinding", "Deployment", "PodMonitor", "NetworkPolicy"}
-    assert [each for each in directory if each["kind"] not in others] == [
-        each for each in base if each["kind"] not in others
-    ]
+    others = {"ServiceAccount", "Role", "RoleBinding", "Deployment", "NetworkPolicy"}
+    kept = [each for each in directory if each["kind"] not in others]
+    assert [each["metadata"]["name"] for each in kept if each not in base] == ["hisparse-publish"], "its monitor"
+    assert [each for each in base if each["kind"] not in others and each not in kept] == []
 
 
 def test_prometheus_reaches_the_publishers_metrics_beside_the_nodes() -> None:
     directory, base = golden("directory"), golden("base")
-    monitor, network = of_kind(directory, "PodMonitor")["spec"], of_kind(directory, "NetworkPolicy")["spec"]
-    assert monitor["podMetricsEndpoints"].pop() == {"port": "publish-http", "path": "/metrics", "interval": "15s"}
-    assert monitor == of_kind(base, "PodMonitor")["spec"]
+    (monitor,) = [each for each in directory if each["kind"] == "PodMonitor" and each not in base]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == ("publish-http", "/metrics")
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "hisparse-publish"}]
+    assert 'up{job="hisparse"}' in (ROOT / "deploy/alerts/hisparse.rules.yml").read_text(), "which is another one"
+    labels = of_kind(directory, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    network = of_kind(directory, "NetworkPolicy")["spec"]
     (rule,) = [each for each in network["ingress"] if "namespaceSelector" in each["from"][0]]
     assert rule["ports"].pop() == {"protocol": "TCP", "port": "publish-http"}
     assert network == of_kind(base, "NetworkPolicy")["spec"], "to Prometheus alone"
