@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hisparse_svc import InvalidInput
 from hisparse_svc.integrations.ray import NodeReplica
 from hisparse_svc.integrations.ray.sizes import request_of
 from hisparse_svc.rpc.values import Request
@@ -116,6 +117,12 @@ def test_a_streams_lease_outlives_a_restart_of_the_node_beside_it(tmp_path: Path
     finally:
         for node in nodes:
             node.close()
+
+
+def test_a_replica_without_a_node_says_what_to_call() -> None:
+    for asked in (NodeReplica().record_replica_metadata, NodeReplica().lease):
+        with pytest.raises(InvalidInput, match="call start_node, attach_node or use_node in __init__"):
+            asked()
 
 
 @pytest.mark.parametrize(

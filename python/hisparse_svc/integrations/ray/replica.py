@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from hisparse_svc import aio
 from hisparse_svc.engine.host_pool import HostPool
-from hisparse_svc.errors import HiSparseError
+from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.integrations.ray.replicas import TARGET
 from hisparse_svc.node import Node
 from hisparse_svc.rpc.refusals import StaleEpoch
@@ -44,7 +44,7 @@ class NodeReplica:
     _node: Node | None = None
     _pool: HostPool | None = None
     _session: bytes | None = None
-    _target: str
+    _target: str | None = None
     _client: aio.Client | None = None
 
     def start_node(self, **settings: Any) -> Node:
@@ -92,8 +92,18 @@ class NodeReplica:
         self._target, self._session = target, session
 
     def record_replica_metadata(self) -> dict[str, Any]:
-        """Tell routers where the node is; Ray asks once, when the replica is ready."""
-        return {TARGET: self._target}
+        """Tell routers where the node is; Ray asks once, when the replica is ready.
+
+        Raises:
+            InvalidInput: It has none.
+        """
+        return {TARGET: self._node_target()}
+
+    def _node_target(self) -> str:
+        if self._target is None:
+            remedy = "call start_node, attach_node or use_node in __init__"
+            raise InvalidInput([Problem("node", "missing", "must be there before the first request", remedy)])
+        return self._target
 
     def lease(
         self,
@@ -118,7 +128,7 @@ class NodeReplica:
             Refused: On entry, why the node does not take it.
         """
         if self._client is None:  # made here: it belongs to the event loop that user code runs in
-            self._client = aio.Client(self._target, session=self._session)
+            self._client = aio.Client(self._node_target(), session=self._session)
         if lease_ttl_s is None and self._session is None:
             lease_ttl_s = LEASE_TTL_S
         pending = self._client.admit(prompt_tokens, max_new_tokens, wait_s=wait_s, **request)
