@@ -137,7 +137,7 @@ def main() -> None:
     config = RequestRouterConfig()
     if given.router == "capacity":
         wait_s = given.max_wait / given.speed
-        config = RequestRouterConfig(request_router_class=CapacityRouter, request_router_kwargs={"wait_s": wait_s})
+        config = CapacityRouter.config(wait_s=wait_s)
     ray.init(num_cpus=REPLICAS + 1, include_dashboard=False, log_to_driver=False)
     try:
         serve.start(proxy_location="Disabled", logging_config={"enable_access_log": False})  # no HTTP, so no port

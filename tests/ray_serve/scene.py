@@ -19,7 +19,6 @@ from hisparse_svc import Client, InvalidInput, NeverFits, PoolBusy
 from hisparse_svc.integrations.ray import CapacityRouter, NodeReplica
 from hisparse_svc.integrations.ray.router import HOLD_BACK_S
 from ray import serve
-from ray.serve.config import RequestRouterConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,9 +85,9 @@ def states(target: str) -> list[str]:
         return [str(lease.state) for lease in client.list_leases()]
 
 
-def deployed(name: str, replicas: int, *given: Any, router: type = CapacityRouter, **more: Any) -> Any:
+def deployed(name: str, replicas: int, *given: Any, router: type[CapacityRouter] = CapacityRouter, **more: Any) -> Any:
     """Serve."""
-    config = RequestRouterConfig(request_router_class=router, request_router_kwargs={"wait_s": WAIT_S})
+    config = router.config(wait_s=WAIT_S)
     options = {"num_replicas": replicas, "max_ongoing_requests": 100, "ray_actor_options": {"num_cpus": 0.1}}
     deployment = serve.deployment(name=name, request_router_config=config, **options)(Decode)
     handle = serve.run(deployment.bind(*given, **more), name=name, route_prefix=None)
@@ -112,6 +111,16 @@ def kill(told: dict[str, Any], stream: Any) -> str:
     except Exception as failure:
         return type(failure).__name__
     return "went on"
+
+
+def configured(seen: dict[str, Any]) -> None:
+    """Settings that no router takes."""
+    seen["wrong_settings"] = []
+    for wrong in ({"policy": "luck"}, {"attempt_s": 0}, {"wait_s": -1}, {"wait_s": "long", "attempt_s": 0}):
+        try:
+            CapacityRouter.config(**wrong)
+        except InvalidInput as refused:
+            seen["wrong_settings"].append([problem.field for problem in refused.problems])
 
 
 def embedded(seen: dict[str, Any]) -> None:
@@ -200,6 +209,7 @@ def main() -> None:
     serve.start(proxy_location="Disabled")  # no HTTP, so no port that others may have
     seen: dict[str, Any] = {}
     try:
+        configured(seen)
         embedded(seen)
         sidecar(seen, sys.argv[1])
         attached(seen, sys.argv[2])

@@ -96,6 +96,11 @@ def test_an_attached_sidecar_ends_the_leases_of_a_killed_replica_at_once(seen: d
     assert seen["attached_again"], "the next replica attaches in its place"
 
 
+@needs_ray
+def test_a_router_that_is_configured_wrong_says_so_before_it_is_deployed(seen: dict[str, Any]) -> None:
+    assert seen["wrong_settings"] == [["policy"], ["attempt_s"], ["wait_s"], ["wait_s", "attempt_s"]]
+
+
 def test_a_streams_lease_outlives_a_restart_of_the_node_beside_it(tmp_path: Path) -> None:
     flags = ("--backing", "none", "--http", "off", "--host-pool", "1GiB")
     replica, nodes = NodeReplica(), [start(tmp_path / "node.sock", *flags)]

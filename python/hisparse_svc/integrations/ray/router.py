@@ -21,13 +21,15 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ray.serve.config import RequestRouterConfig
 from ray.serve.request_router import RequestRouter
 
-from hisparse_svc.errors import HiSparseError
+from hisparse_svc.errors import Gathered, HiSparseError
 from hisparse_svc.fleet import Fleet
 from hisparse_svc.fleet.journey import Ask, Journey, Rest
 from hisparse_svc.integrations.ray.replicas import Replicas, name_of
 from hisparse_svc.integrations.ray.sizes import request_of
+from hisparse_svc.rpc import calls
 from hisparse_svc.rpc.values import Request
 
 if TYPE_CHECKING:
@@ -60,12 +62,13 @@ class Sent:
 class CapacityRouter(RequestRouter):
     """Sends each request to the replica whose node has room for it.
 
-    Name it in `RequestRouterConfig(request_router_class=…)`, for a deployment whose class is a `NodeReplica`. Its fleet
-    works with threads, so it does not matter in which event loop Ray routes.
+    For a deployment whose class is a `NodeReplica`: `serve.deployment(request_router_config=CapacityRouter.config(…))`.
+    Its fleet works with threads, so it does not matter in which event loop Ray routes.
     """
 
-    def initialize_state(self, *, wait_s: float = 0.0, **settings: Any) -> None:
-        """Take `request_router_kwargs`.
+    @classmethod
+    def config(cls, *, wait_s: float = 0.0, **settings: Any) -> RequestRouterConfig:
+        """Give what a deployment takes. What is wrong is found here: in the router Ray lets requests wait for ever.
 
         Args:
             wait_s: How long a request waits here for room on any replica, from its arrival on.
@@ -74,6 +77,16 @@ class CapacityRouter(RequestRouter):
         Raises:
             InvalidInput: Everything wrong with them.
         """
+        found = Gathered()
+        found.read(calls.timeout, wait_s or calls.SHORTEST_S, "wait_s")
+        tried = found.read(Fleet, (), **settings)
+        if tried is not None:
+            tried.close()
+        found.end()
+        return RequestRouterConfig(request_router_class=cls, request_router_kwargs={"wait_s": wait_s, **settings})
+
+    def initialize_state(self, *, wait_s: float = 0.0, **settings: Any) -> None:
+        """Take `request_router_kwargs`: what `config` was given."""
         self._wait_s = wait_s
         self._members = Replicas()
         self._members.update(())
