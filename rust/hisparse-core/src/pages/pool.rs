@@ -1,4 +1,5 @@
-//! The host pool's pages: every page is in exactly one state, and every way between states is one function here.
+//! The host pool's pages: every page is in exactly one state, and every way between states is one function, here or
+//! in `scrubbing.rs`.
 //!
 //! ```text
 //!                reserve / grow                    publish
@@ -22,8 +23,11 @@ use super::extent::{Extent, Extents};
 use super::free_space::{CLEAN, FreeSpace, Kind};
 use super::prefix::{PageHash, PrefixIndex, TenantIndex, Walk};
 use crate::env::Entropy;
-use crate::journal::{HashedPart, Image, Seals};
-use crate::limits::{MAX_CHILLED_FOR_A_RUN, SCRUB_AHEAD_LOOK_PAGES, STOCK_SHARE};
+use crate::journal::{HashedPart, Seals};
+use crate::limits::{MAX_CHILLED_FOR_A_RUN, STOCK_SHARE};
+
+mod remembering;
+mod scrubbing;
 
 /// Whether pages are zeroed before another tenant gets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -373,128 +377,6 @@ impl PagePool {
             }
             pages.pages = sealed.start - pages.start;
         }
-    }
-
-    /// Moves up to `pages` unheld pages of other tenants into scrubbing, free ones before cached ones. Returns which.
-    pub(crate) fn start_scrub(&mut self, tenant: TenantIndex, pages: u64) -> Vec<Extent> {
-        let kind = self.kind_of(tenant);
-        let mut runs = Vec::new();
-        if self.isolation == Isolation::Shared {
-            return runs;
-        }
-        let mut left = u32::try_from(pages).unwrap_or(u32::MAX).min(self.total);
-        let wanted = left;
-        while left > 0 {
-            let free = self.free.take_foreign(left, kind);
-            let cached = |prefix: &mut PrefixIndex| {
-                let oldest = prefix.runs().oldest_foreign(kind)?;
-                prefix.chill_oldest(oldest, left)
-            };
-            let Some(run) = free.or_else(|| cached(&mut self.prefix)) else { break };
-            self.prefix.forget(run);
-            left -= run.pages;
-            runs.push(run);
-            match self.scrub_queue.back_mut() {
-                Some(last) if run.end() == last.start => *last = Extent::new(run.start, last.pages + run.pages),
-                Some(last) if last.end() == run.start => last.pages += run.pages,
-                _ => self.scrub_queue.push_back(run),
-            }
-        }
-        self.scrubbing += u64::from(wanted - left);
-        runs
-    }
-
-    /// Free pages that hold some tenant's bytes, cached prefixes not counted.
-    pub fn stale(&self) -> u64 {
-        match self.isolation {
-            Isolation::Scrub => self.free.pages() - self.free.pages_of(CLEAN) - self.prefix.runs().cold(),
-            Isolation::Shared => 0,
-        }
-    }
-
-    /// Moves up to `most` stale pages, in one run, into scrubbing. Goes through the pool from its end to its start, each
-    /// time from where the last one ended, and looks at a bounded number of pages.
-    pub(crate) fn start_scrub_ahead(&mut self, most: u32) -> Option<Extent> {
-        if self.stale() == 0 {
-            return None;
-        }
-        for _ in 0..SCRUB_AHEAD_LOOK_PAGES {
-            let Some(page) = self.ahead.checked_sub(1) else {
-                self.ahead = self.total;
-                continue;
-            };
-            let Some((run, kind)) = self.free.run_at_or_before(page) else {
-                self.ahead = 0;
-                continue;
-            };
-            if kind == CLEAN || page >= run.end() {
-                self.ahead = if kind == CLEAN { run.start } else { run.end() };
-                continue;
-            }
-            self.ahead = page;
-            if self.prefix.is_cold(page) {
-                continue;
-            }
-            let mut start = page;
-            while start > run.start && page - start + 1 < most && !self.prefix.is_cold(start - 1) {
-                start -= 1;
-            }
-            self.ahead = start;
-            let stale = Extent::new(start, page - start + 1);
-            self.free.carve(stale);
-            self.scrub_queue.push_back(stale);
-            self.scrubbing += u64::from(stale.pages);
-            return Some(stale);
-        }
-        None
-    }
-
-    /// Fills a new pool with what a journal remembers; the ledger has checked that every page is in one state.
-    pub(crate) fn restore(&mut self, image: &Image, private: u64) {
-        self.free = FreeSpace::full(self.total);
-        for (run, kind) in image.free_runs() {
-            self.free.free(run, kind);
-        }
-        let isolation = self.isolation;
-        self.prefix.restore(&image.seals, |tenant| isolation.kind_of(tenant));
-        self.scrub_queue = image.scrub_runs().collect();
-        self.scrubbing = self.scrub_queue.iter().map(|run| u64::from(run.pages)).sum();
-        self.private = private;
-    }
-
-    /// What a journal remembers of the pages, but for those that leases have for themselves.
-    pub(crate) fn kept(&self) -> KeptPages {
-        let mut kinds = vec![CLEAN; self.total as usize];
-        let mut elsewhere = vec![true; self.total as usize];
-        for (run, kind) in self.free_extents() {
-            kinds[run.start as usize..run.end() as usize].fill(kind);
-            elsewhere[run.start as usize..run.end() as usize].fill(false);
-        }
-        let mut seals = Seals::new(self.total as usize);
-        for (page, seal) in self.prefix.kept() {
-            kinds[page as usize] = self.kind_of(seal.tenant);
-            elsewhere[page as usize] = false;
-            seals.insert(page, seal);
-        }
-        KeptPages { kinds, elsewhere, seals }
-    }
-
-    /// The next pages to zero, at most `most` of them.
-    pub(crate) fn next_scrub(&mut self, most: u32) -> Option<ScrubJob> {
-        let mut run = self.scrub_queue.pop_front()?;
-        if run.pages > most.max(1) {
-            let most = most.max(1);
-            self.scrub_queue.push_front(Extent::new(run.start + most, run.pages - most));
-            run.pages = most;
-        }
-        Some(ScrubJob { extent: run })
-    }
-
-    /// These pages are zeroed now.
-    pub(crate) fn scrubbed(&mut self, job: ScrubJob) {
-        let extent = job.finish();
-        self.free.free(extent, CLEAN);
-        self.scrubbing -= u64::from(extent.pages);
     }
 
     pub(crate) const fn kind_of(&self, tenant: TenantIndex) -> Kind {
