@@ -67,6 +67,16 @@ def test_a_fleet_of_nobody_is_unreachable(tmp_path: Path) -> None:
     assert run("fleet", "--target", "nonsense").code == 2
 
 
+def test_wrong_flags_are_named_together() -> None:
+    told = run("fleet", "--target", "nonsense", "--length", "0", "--length", "x", "--timeout", "0", "--json")
+    assert told.code == 2
+    fields = [problem["field"] for problem in told.document["problems"]]
+    assert fields == ["--length", "--length", "--timeout", "nodes"]
+    told = run("fleet", "--target", "unix:/run/a.sock", "--length", str(1 << 70))
+    assert (told.code, len(told.errors)) == (2, 1)
+    assert told.errors[0].startswith(f"lengths is [{1 << 70}]: must be")
+
+
 def test_a_trace_plays_on_several_nodes(serve: Callable[..., Served]) -> None:
     nodes = [serve("--host-pool", "4GiB", name=name) for name in "ab"]
     target = ",".join(node.target for node in nodes)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hisparse_svc.cli import options, output, remote
+from hisparse_svc.errors import Gathered
 
 if TYPE_CHECKING:
     from hisparse_svc.fleet import Hint, NodeView
@@ -29,8 +30,9 @@ def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None,
     A router's picture of them, taken once. Which node a request would go to is decided when it is admitted. Of a node
     that does not answer here, figures in brackets are what its directory says it had.
     """
-    lengths = [each for each in length if remote.whole("--length", each)] or list(LENGTHS)
-    with remote.connect_fleet(target, timeout, lengths) as fleet:
+    found = Gathered()
+    lengths = [each for each in length if found.read(remote.whole, "--length", each)] or list(LENGTHS)
+    with remote.connect_fleet(target, timeout, lengths, found) as fleet:
         fleet.wait_until_seen()
         nodes = fleet.nodes()
         if not any(node.hint is not None and node.hint.capacity is not None for node in nodes):

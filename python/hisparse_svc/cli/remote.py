@@ -129,20 +129,23 @@ def until_ready(client: Client, wait_s: float) -> None:
         time.sleep(READY_REST_S)
 
 
-def connect_fleet(target: str | None, timeout: str | None, lengths: Iterable[int]) -> Fleet:
-    """Open a fleet as the flags say.
+def connect_fleet(target: str | None, timeout: str | None, lengths: Iterable[int], found: Gathered) -> Fleet:
+    """Open a fleet as the flags say; `found` is what is wrong with the others.
 
     Raises:
-        InvalidInput: As `connect`.
+        InvalidInput: As `connect`, and what was found.
     """
     from hisparse_svc.fleet import Fleet  # noqa: PLC0415 - as above
     from hisparse_svc.rpc import target as targets  # noqa: PLC0415 - as above
 
-    found = Gathered()
     timeout_s, certificates = _dialling(found, timeout)
     nodes = target or os.environ.get(targets.VARIABLE) or targets.resolve(None).address
+    fleet = found.read(Fleet, nodes, timeout_s=timeout_s, tls=certificates, lengths=lengths)
+    if fleet is not None and found.problems:
+        fleet.close()
     found.end()
-    return Fleet(nodes, timeout_s=timeout_s, tls=certificates, lengths=lengths)
+    assert fleet is not None  # noqa: S101 - nothing was found, so it was made
+    return fleet
 
 
 def emit(message: Message) -> None:

@@ -55,8 +55,9 @@ def read(
     Raises:
         InvalidInput: Everything wrong with it.
     """
-    found, defaults = Gathered(), _core.fleet_defaults()
+    found, defaults, asked = Gathered(), _core.fleet_defaults(), tuple(lengths)
     directory = found.read(_directory, nodes)
+    found.read(calls.get_capacity, asked)  # else every node would look silent, and say why
     timeout = found.read(calls.timeout, timeout_s) or calls.TIMEOUT_S
     attempt = found.read(calls.timeout, defaults["attempt_s"] if attempt_s is None else attempt_s, "attempt_s")
     ttl = found.read(calls.timeout, defaults["ttl_s"] if ttl_s is None else ttl_s, "ttl_s")
@@ -64,7 +65,7 @@ def read(
         found.read(tls.credentials)
     found.end()
     assert directory is not None and attempt is not None and ttl is not None  # noqa: S101, PT018 - nothing was found
-    return Settings(directory, tls, tuple(lengths), timeout, attempt, ttl)
+    return Settings(directory, tls, asked, timeout, attempt, ttl)
 
 
 def _directory(nodes: Any) -> Directory:
