@@ -27,6 +27,7 @@ __all__ = [
     "Router",
     "Service",
     "Settling",
+    "SimulatedFleet",
     "Trace",
     "Validation",
     "__version__",
@@ -365,6 +366,32 @@ class Service:
     ) -> Service: ...
     def stop(self, grace_s: float = ...) -> None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
+
+@final
+class SimulatedFleet:
+    def __new__(
+        cls,
+        *,
+        nodes: int,
+        routers: int,
+        staleness_s: float,
+        policy: str,
+        choices: int,
+        seed: int,
+        load_milli: int,
+        warm_s: float,
+        measured_s: float,
+        deaths_milli: int,
+        slow_milli: int,
+        bursts: bool,
+        seats: int,
+        host_pages: int,
+        patience_s: float,
+    ) -> SimulatedFleet: ...
+    @staticmethod
+    def defaults() -> dict[str, Any]: ...
+    def check(self, trace: Trace) -> None: ...
+    def play(self, trace: Trace, progress: Callable[[float], None] | None = None) -> dict[str, Any]: ...
 
 @final
 class Trace:

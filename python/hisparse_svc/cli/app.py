@@ -49,6 +49,7 @@ COMMANDS = {
     "replay": "Play a trace: what a node takes of it, and what its device alone would.",
     "trace-topk": "Write a synthetic top-k stream, or say what one holds.",
     "simulate": "Say what replacement policies would miss on top-k streams, and what it would cost.",
+    "simulate-fleet": "Play a fleet of many nodes and routers in virtual time.",
     "conformance": "Say whether a service keeps the promises of the interface.",
     "bench": "Time swap-in on this machine's GPU, beside memcpy and the best ordered gather.",
     "models": "List the bundled model presets.",

@@ -179,7 +179,7 @@ def _against(
 
 
 @contextmanager
-def progress(total: int, quiet: bool, unit: str = "requests") -> Iterator[Callable[[int], None]]:
+def progress(total: int, quiet: bool, unit: str = "requests") -> Iterator[Callable[[float], None]]:
     """Draw a bar on stderr while work goes on, where somebody looks."""
     from rich.console import Console  # noqa: PLC0415 - as in `output`
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415

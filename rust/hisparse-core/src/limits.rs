@@ -393,9 +393,9 @@ pub const SERVE_HOST_POOL_BYTES: u64 = 1 << 30;
 /// Nodes one router follows, at most.
 pub const MAX_FLEET_NODES: usize = 100_000;
 
-/// Fitting nodes that one choice compares, where more fit: a sample of all of them, so that routers with the same
+/// Fitting nodes that one choice compares, where more fit: drawn from all of them, so that routers with the same
 /// picture do not all choose the same node.
-pub const FLEET_CHOICES: usize = 4;
+pub const FLEET_CHOICES: usize = 2;
 
 /// Most nodes that one choice may be told to compare.
 pub const MAX_FLEET_CHOICES: usize = 1_024;
@@ -442,6 +442,17 @@ pub const FLEET_GATE_MOST: Duration = Duration::from_millis(500);
 
 /// Most routers that one router reckons with when it takes its own calls off a node's room.
 pub const FLEET_CROWD_MOST: u64 = 8;
+
+/// Most nodes of a simulated fleet, and most routers: each router keeps a picture of each node, a third of a KiB.
+pub const MAX_SIMULATED_NODES: usize = 10_000;
+/// See [`MAX_SIMULATED_NODES`].
+pub const MAX_SIMULATED_ROUTERS: usize = 100;
+
+/// Longest virtual time that one simulation of a fleet plays, and the oldest view in it.
+pub const MAX_SIMULATED_TIME: Duration = Duration::from_secs(3_600);
+
+/// Most requests of one simulation of a fleet: each is kept until its end, in less than half a KiB.
+pub const MAX_SIMULATED_REQUESTS: u64 = 2_000_000;
 
 /// A router remembers where every so many pages of a prefix went (1,024 tokens).
 pub const FLEET_PREFIX_STRIDE_PAGES: usize = 16;

@@ -11,6 +11,7 @@ mod plan;
 mod pool_layout;
 mod replay;
 mod serve;
+mod simulated_fleet;
 mod size;
 mod tables;
 mod validate;
@@ -40,6 +41,8 @@ mod _core {
     use super::replay::{PyTrace, per_request, percentiles, replay_trace};
     #[pymodule_export]
     use super::serve::PyService;
+    #[pymodule_export]
+    use super::simulated_fleet::PySimulatedFleet;
     #[pymodule_export]
     use super::size::{parse_size, show_size};
     #[pymodule_export]

@@ -18,7 +18,7 @@ const PROGRESS_STEP: usize = 256;
 /// Requests with their arrivals, lengths and prefix blocks.
 #[pyclass(frozen, module = "hisparse_svc", name = "Trace")]
 #[derive(Debug)]
-pub(crate) struct PyTrace(Vec<TraceRequest>);
+pub(crate) struct PyTrace(pub(crate) Vec<TraceRequest>);
 
 #[pymethods]
 impl PyTrace {

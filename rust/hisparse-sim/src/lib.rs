@@ -1,4 +1,4 @@
-//! The judge. It depends on everything, and nothing depends on it.
+//! The judge. It depends on everything, and nothing depends on it but the binding, for [`fleet`].
 //!
 //! ```text
 //!  seed ─► dice ─► faults, setup

@@ -109,6 +109,8 @@ pub struct Placing {
     unsettled: Option<NodeId>,
     looks: Backoff,
     waited: bool,
+    claim: Option<Moment>,
+    called_last: bool,
     tally: Tally,
 }
 
@@ -126,6 +128,8 @@ impl Placing {
             unsettled: None,
             looks: Backoff::default(),
             waited: false,
+            claim: None,
+            called_last: false,
             tally: Tally::default(),
         }
     }
@@ -156,10 +160,17 @@ impl Placing {
         self.tally = tally;
         let Some(candidate) = best else { return self.nobody(router, now) };
         let left = self.patience_ends.saturating_since(now);
-        let careful = (self.waited || candidate.tight) && !left.is_zero();
-        if careful && let Some(held) = router.gate.hold(now, &mut router.dice) {
-            self.waited = true;
-            return Step::Rest(held.min(left));
+        if (self.waited || candidate.tight) && !left.is_zero() {
+            let claim = *self.claim.get_or_insert_with(|| router.gate.claim(now, &mut router.dice));
+            let held = claim.saturating_since(now);
+            if !held.is_zero() {
+                self.waited = true;
+                return Step::Rest(held.min(left));
+            }
+            self.claim = None;
+        }
+        if left.is_zero() && self.waited && self.attempts > 0 && std::mem::replace(&mut self.called_last, true) {
+            return Step::Refuse(Why::Busy); // who waited has asked; to go through all nodes now would find few
         }
         if self.attempts > 0 && !router.budget.take(now) {
             return self.rest_or(Why::NoRetries, router, now);
@@ -216,7 +227,7 @@ impl Placing {
     }
 
     fn nobody(&mut self, router: &mut Router, now: Moment) -> Step {
-        router.gate.missed(now);
+        self.claim = self.claim.filter(|at| *at > now); // the room was gone before this request went for it
         let tally = self.tally;
         let why = if tally.nodes == 0 {
             Why::Empty

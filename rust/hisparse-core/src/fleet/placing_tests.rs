@@ -74,6 +74,41 @@ fn patience_ends_with_the_reason() {
 }
 
 #[test]
+fn a_request_that_has_waited_makes_one_last_call_and_gives_up() {
+    let (mut router, ids) = fleet(&[view(1), view(1), view(1)]);
+    let mut placing = placing(&mut router, 640, 1_000);
+    let full = Answer::Full(Duration::from_secs(1));
+    assert!(matches!(placing.next(&mut router, at(0)), Step::Rest(_)));
+    router.watched(ids[0], View { sequence: 1, ..view(100) }, false, at(500));
+    assert_eq!(placing.next(&mut router, at(500)), Step::Ask(ids[0]));
+    placing.answered(&mut router, full, at(500));
+    for id in &ids[1..] {
+        router.watched(*id, View { sequence: 1, ..view(100) }, false, at(1_000));
+    }
+    assert!(matches!(placing.next(&mut router, at(1_000)), Step::Ask(_)));
+    placing.answered(&mut router, full, at(1_000));
+    assert_eq!(placing.next(&mut router, at(1_000)), Step::Refuse(Why::Busy));
+    assert_eq!(placing.attempts(), 2);
+}
+
+#[test]
+fn requests_of_one_router_that_wait_do_not_wait_for_each_other() {
+    let (mut router, ids) = fleet(&[view(1)]);
+    (0..20).for_each(|_| router.gate.lost());
+    let mut all: Vec<_> = (0..50).map(|_| placing(&mut router, 64, 9_000)).collect();
+    let mut claims: Vec<_> = (all.iter_mut())
+        .map(|placing| match placing.next(&mut router, at(0)) {
+            Step::Rest(rest) => rest.as_millis(),
+            step => panic!("{step:?}"),
+        })
+        .collect();
+    claims.sort_unstable();
+    claims.dedup();
+    assert!(claims.len() > 30, "each draws a moment of its own: {claims:?}");
+    assert_eq!(router.node(ids[0]).unwrap().view, Some(view(1)));
+}
+
+#[test]
 fn what_no_node_can_ever_hold_is_refused_at_once() {
     let (mut router, ids) = fleet(&[view(100), View { max_request_tokens: 9_999, ..view(100) }]);
     router.broken(ids[0]); // its shape is known

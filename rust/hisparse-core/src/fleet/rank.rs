@@ -54,6 +54,8 @@ pub struct Candidate {
     pub left_milli: u64,
     /// It has no room for as many like it as other routers may be asking for at this moment.
     pub tight: bool,
+    /// How many requests like it would fit, from 1 on.
+    pub places: u64,
     /// Free host pages now.
     pub free_pages: u64,
     /// Requests there now.
@@ -94,6 +96,7 @@ mod tests {
             pages: 80,
             left_milli,
             tight: false,
+            places: 1,
             free_pages: left_milli,
             requests: 0,
             lot: 0,

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   every node ─► standing: Fits, Full, TooLong, Draining, Resting, Silent, Unseen
-//!                    └─► of those that fit: the ones with the prefix, and a sample of the rest ─► ranked ─► the best
+//!                    └─► of those that fit: the ones with the prefix, and a few of the rest ─► ranked ─► the best
 //! ```
 //! A choice looks at every node once and compares a few: linear in nodes, and below a millisecond for ten thousand.
+//! The few are drawn by place: a node where five such requests fit is five times as likely as one with room for one, so
+//! that routers with one picture, each drawing for itself, fill all places evenly.
 //! What was asked for and is not answered yet is held back from the node's room, so that requests of one moment do not
 //! all see the same free seat.
 
@@ -274,6 +276,7 @@ impl Router {
     /// Whom a request asks next.
     pub fn choose(&mut self, demand: &Demand, bars: &[Bar], now: Moment) -> Choice {
         let (shared, crowd_milli) = (self.prefixes.find(&demand.prefix), self.gate.crowd_milli());
+        let choices = self.gate.choices(self.settings.choices);
         let (mut tally, mut fresh, mut stale) = (Tally::default(), Sample::default(), Sample::default());
         for node in &self.nodes {
             let bar = bars.iter().find(|bar| bar.node == node.id);
@@ -286,7 +289,7 @@ impl Router {
             if let (Standing::Fits(candidate), false) = (standing, barred) {
                 let old = now.saturating_since(node.heard_at) > self.settings.stale_after;
                 let sample = if old { &mut stale } else { &mut fresh };
-                sample.offer(candidate, self.settings.choices, &mut self.dice);
+                sample.offer(candidate, choices, &mut self.dice);
             }
         }
         let sample = if fresh.seen > 0 { fresh } else { stale };
@@ -417,6 +420,7 @@ impl Node {
             pages: demand.pages(),
             left_milli,
             tight: view.left_after(&amounts.scaled(1_000 + crowd_milli), &self.held_back.scaled(crowd_milli)).is_none(),
+            places: view.places(&amounts, &self.held_back),
             free_pages: view.room[Pool::HostPages].saturating_sub(self.held_back[Pool::HostPages]),
             requests: taken.saturating_add(self.held_back[slots]),
             lot: 0,
@@ -441,13 +445,16 @@ impl Tally {
     }
 }
 
-/// A few of many: those that have part of the prefix, and as many of the rest, each as likely as any other.
+/// A few of many: those that have part of the prefix, and `most` of the rest, each as likely as it has places.
+///
+/// A reservoir with weights (Chao 1982): the k-th of weight w replaces a random one of `most` with probability
+/// most · w / (all weights so far). The first `most` count as if each had the mean weight of them.
 #[derive(Debug, Default)]
 struct Sample {
     seen: u64,
-    plain: u64,
+    places_seen: u64,
     chosen: Vec<Candidate>,
-    places: Vec<usize>,
+    plain: Vec<usize>,
 }
 
 impl Sample {
@@ -458,12 +465,15 @@ impl Sample {
             self.chosen.push(candidate);
             return;
         }
-        self.plain += 1;
-        if self.places.len() < most {
-            self.places.push(self.chosen.len());
+        self.places_seen = self.places_seen.saturating_add(candidate.places);
+        if self.plain.len() < most {
+            self.plain.push(self.chosen.len());
             self.chosen.push(candidate);
-        } else if let Some(place) = usize::try_from(dice.below(self.plain)).ok().and_then(|at| self.places.get(at)) {
-            self.chosen[*place] = candidate;
+            return;
+        }
+        let lot = dice.below(self.places_seen) / candidate.places;
+        if let Some(at) = usize::try_from(lot).ok().and_then(|at| self.plain.get(at)) {
+            self.chosen[*at] = candidate;
         }
     }
 }

@@ -112,6 +112,45 @@ fn every_fitting_node_is_as_likely_to_be_compared() {
 }
 
 #[test]
+fn a_node_is_drawn_as_often_as_it_has_places() {
+    let (mut router, _) = with(1, &[view(100, 1), view(100, 2), view(20, 10), view(100, 5)]); // the third has pages for two
+    let mut counts = [0_u32; 4];
+    for _ in 0..10_000 {
+        counts[usize::try_from(best(&mut router, 640).unwrap()).unwrap()] += 1;
+    }
+    for (count, expected) in counts.into_iter().zip([1_000, 2_000, 2_000, 5_000_u32]) {
+        assert!(count.abs_diff(expected) < 250, "{counts:?}");
+    }
+}
+
+#[test]
+fn of_any_fleet_only_nodes_that_fit_are_chosen_and_where_one_fits_one_is() {
+    for seed in 0..500 {
+        let mut dice = Dice::of_seed(seed);
+        let views: Vec<_> = (0..dice.below(12)).map(|_| view(dice.below(101), dice.below(11))).collect();
+        let (mut router, ids) = with(1 + usize::try_from(dice.below(6)).unwrap(), &views);
+        (0..dice.below(40)).for_each(|_| router.gate.lost());
+        let pages = 1 + dice.below(100);
+        let fits = |at: usize| views[at].room[Pool::HostPages] >= pages && views[at].room[Pool::Seats] > 0;
+        let chosen = best(&mut router, pages * 64).map(|node| usize::try_from(node).unwrap());
+        assert_eq!(chosen.is_some(), (0..ids.len()).any(fits), "seed {seed}: {views:?}");
+        assert!(chosen.is_none_or(fits), "seed {seed}: {chosen:?} of {views:?}");
+    }
+}
+
+#[test]
+fn a_router_that_others_are_ahead_of_compares_fewer() {
+    let views: Vec<View> = (0..50).map(|node| view(100 - node, 10)).collect();
+    let mean = |losses: usize| {
+        let (mut router, _) = with(8, &views);
+        (0..losses).for_each(|_| router.gate.lost());
+        (0..200).map(|_| best(&mut router, 640).unwrap()).sum::<u64>() / 200
+    };
+    assert!(mean(0) < 10, "of eight, the one with most left: {}", mean(0));
+    assert!(mean(40) > 15, "as drawn: {}", mean(40));
+}
+
+#[test]
 fn where_the_prefix_is_the_request_goes_and_needs_less() {
     let (mut router, ids) = with(4, &[View { epoch: 3, ..view(40, 10) }, View { epoch: 3, ..view(100, 10) }]);
     let prefix: Vec<_> = (0..64_u8).map(|page| [page; 32]).collect();

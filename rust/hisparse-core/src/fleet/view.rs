@@ -2,6 +2,9 @@
 
 use crate::ledger::{Amounts, Capacity, Pool};
 
+/// Most places of one node that count: the weights of all nodes then add up without overflow.
+const MAX_PLACES: u64 = 1 << 20;
+
 /// What one message of a watch, or one answer, said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
@@ -31,6 +34,18 @@ impl View {
     pub fn add(&mut self, pool: Pool, room: u64, total: u64) {
         self.room[pool] = self.room[pool].saturating_add(room.min(total));
         self.total[pool] = self.total[pool].saturating_add(total);
+    }
+
+    /// How many requests that take `amounts` each would fit; at least 1, and at most [`MAX_PLACES`].
+    pub(super) fn places(&self, amounts: &Amounts, held_back: &Amounts) -> u64 {
+        let mut fewest = MAX_PLACES;
+        for pool in Pool::ALL {
+            if self.total[pool] > 0 {
+                let room = self.room[pool].saturating_sub(held_back[pool]);
+                fewest = fewest.min(room.checked_div(amounts[pool]).unwrap_or(MAX_PLACES));
+            }
+        }
+        fewest.max(1)
     }
 
     /// Thousandths of the fullest pool that would be left after `amounts` more; `None` where they do not fit.
@@ -88,6 +103,8 @@ mod tests {
         amounts[Pool::Seats] = 1;
         amounts[Pool::WindowTokens] = 5; // a pool the node does not have binds nothing
         assert_eq!(view.left_after(&amounts, &Amounts::ZERO), Some(100));
+        assert_eq!(view.places(&amounts, &Amounts::ZERO), 2);
+        assert_eq!(view.places(&Amounts::ZERO, &Amounts::ZERO), MAX_PLACES);
         let mut held_back = Amounts::ZERO;
         held_back[Pool::Seats] = 2;
         assert_eq!(view.left_after(&amounts, &held_back), None);

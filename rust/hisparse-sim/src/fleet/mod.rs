@@ -27,4 +27,4 @@ mod tests;
 pub use self::memory::Kind;
 pub use self::report::{Millis, Report};
 pub use self::setup::{Rule, Setup};
-pub use self::world::simulate;
+pub use self::world::{check, simulate};

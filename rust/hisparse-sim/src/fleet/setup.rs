@@ -10,15 +10,17 @@ use std::time::Duration;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::fleet::{Policy, Settings};
 use hisparse_core::ledger::NodeCapacity;
-use hisparse_core::limits::{FLEET_CHOICES, FLEET_STALE_AFTER, MAX_FLEET_CHOICES};
+use hisparse_core::limits::{
+    FLEET_CHOICES, FLEET_STALE_AFTER, MAX_FLEET_CHOICES, MAX_SIMULATED_NODES, MAX_SIMULATED_ROUTERS, MAX_SIMULATED_TIME,
+};
 
 use super::memory::Kind;
 
-/// Most nodes of a simulated fleet.
-const MAX_NODES: usize = 10_000;
+/// Most seats of one node, and most pages; more than any has.
+const MOST_OF_A_NODE: u64 = 1 << 24;
 
-/// Most routers.
-const MAX_ROUTERS: usize = 100;
+/// Ten times what the fleet holds.
+const MOST_LOAD_MILLI: u64 = 10_000;
 
 /// How routers choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl Rule {
         Self { policy: Policy::BestFit, choices: MAX_FLEET_CHOICES },
         Self { policy: Policy::LeastRequests, choices: FLEET_CHOICES },
         Self { policy: Policy::BestFit, choices: FLEET_CHOICES },
-        Self { policy: Policy::MostLeft, choices: 2 },
+        Self { policy: Policy::MostLeft, choices: 2 * FLEET_CHOICES },
         Self { policy: Policy::MostLeft, choices: FLEET_CHOICES },
     ];
 
@@ -123,31 +125,41 @@ impl Setup {
         if milli == 0 { 0 } else { (nodes * milli / 1_000).clamp(1, nodes) }
     }
 
-    pub(super) fn check(&self) -> Result<(), Problems> {
+    /// Whether it can be played.
+    ///
+    /// # Errors
+    /// Every field that is out of range.
+    pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::new();
-        for (field, value, most) in [("nodes", self.nodes, MAX_NODES), ("routers", self.routers, MAX_ROUTERS)] {
+        let mut within = |field: &str, value: u64, most: u64, why: &str| {
             if !(1..=most).contains(&value) {
-                problems.push(Problem::new(
-                    field,
-                    value,
-                    "must be in range",
-                    format!("give a number from 1 to {most}"),
-                ));
+                let remedy = format!("give a number from 1 to {most}");
+                problems.push(Problem::new(field, value, format!("must be in range{why}"), remedy));
             }
-        }
-        let shares = [
-            ("deaths_milli", self.deaths_milli),
-            ("slow_milli", self.slow_milli),
-            ("load_milli", self.load_milli / 10),
-        ];
-        for (field, value) in shares {
+        };
+        let picture = ": every router keeps a picture of every node";
+        within("nodes", self.nodes as u64, MAX_SIMULATED_NODES as u64, picture);
+        within("routers", self.routers as u64, MAX_SIMULATED_ROUTERS as u64, picture);
+        within("choices", self.rule.choices as u64, MAX_FLEET_CHOICES as u64, "");
+        within("seats", self.seats, MOST_OF_A_NODE, "");
+        within("pages", self.host_pages, MOST_OF_A_NODE, "");
+        within("load_milli", self.load_milli, MOST_LOAD_MILLI, "");
+        for (field, value) in [("deaths_milli", self.deaths_milli), ("slow_milli", self.slow_milli)] {
             if value > 1_000 {
-                problems.push(Problem::new(field, value, "must be a share", "give thousandths"));
+                problems.push(Problem::new(field, value, "must be a share", "give thousandths, up to 1000"));
             }
         }
-        for (field, time) in [("staleness", self.staleness), ("warm", self.warm), ("measured", self.measured)] {
-            if time > Duration::from_secs(3_600) {
-                problems.push(Problem::new(field, format!("{time:?}"), "must be at most an hour", "simulate less"));
+        let times = [
+            ("staleness", self.staleness),
+            ("warm", self.warm),
+            ("seconds", self.measured),
+            ("patience", self.patience),
+            ("call", self.call),
+        ];
+        for (field, time) in times {
+            if time > MAX_SIMULATED_TIME {
+                let rule = format!("must be at most {} s", MAX_SIMULATED_TIME.as_secs());
+                problems.push(Problem::new(field, format!("{} s", time.as_secs_f64()), rule, "simulate less"));
             }
         }
         problems.into_result(())

@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use hisparse_core::fleet::Policy;
+use hisparse_core::limits::FLEET_CHOICES;
 use hisparse_core::replay::{TraceRequest, parse};
 
-use super::{Kind, Report, Rule, Setup, simulate};
+use super::{Kind, Report, Rule, Setup, check, simulate};
 
-const DEFAULT: Rule = Rule { policy: Policy::MostLeft, choices: 4 };
+const DEFAULT: Rule = Rule { policy: Policy::MostLeft, choices: FLEET_CHOICES };
 
 fn trace() -> Vec<TraceRequest> {
     parse(include_str!("../../../../python/hisparse_svc/data/conversation_200.jsonl")).unwrap()
@@ -24,7 +25,7 @@ fn small(seed: u64, staleness_ms: u64, rule: Rule) -> Setup {
 }
 
 fn play(setup: &Setup) -> Report {
-    simulate(setup, &trace()).unwrap()
+    simulate(setup, &trace(), &mut |_| true).unwrap().unwrap()
 }
 
 fn refused(report: &Report) -> u64 {
@@ -88,7 +89,28 @@ fn the_count_and_the_ledger_give_the_same_run() {
 #[test]
 fn a_setup_out_of_range_names_every_field() {
     let setup = Setup { routers: 0, deaths_milli: 1_001, ..Setup::new(1, 0, 1, Duration::ZERO, DEFAULT) };
-    let problems = simulate(&setup, &trace()).unwrap_err();
+    let problems = simulate(&setup, &trace(), &mut |_| true).unwrap_err();
     let fields: Vec<_> = problems.iter().map(|problem| problem.field.clone()).collect();
     assert_eq!(fields, ["nodes", "routers", "deaths_milli"]);
+}
+
+#[test]
+fn a_run_without_requests_or_with_too_many_says_so() {
+    let one = small(1, 0, DEFAULT);
+    let hour = Duration::from_secs(3_600);
+    for (setup, trace) in [(one, Vec::new()), (Setup { nodes: 10_000, measured: hour, ..one }, trace())] {
+        let problems = check(&setup, &trace).unwrap_err();
+        assert_eq!(problems.iter().next().unwrap().field, "requests", "{problems}");
+    }
+}
+
+#[test]
+fn a_run_ends_when_it_is_told_to() {
+    let mut seen = Vec::new();
+    let mut until_8 = |now: Duration| {
+        seen.push(now);
+        now < Duration::from_secs(8)
+    };
+    assert_eq!(simulate(&small(1, 0, DEFAULT), &trace(), &mut until_8).unwrap(), None);
+    assert!(seen.is_sorted() && seen.len() > 2, "{seen:?}");
 }

@@ -7,7 +7,10 @@
 use std::time::Duration;
 
 use hisparse_core::env::Moment;
+use hisparse_core::error::{Problem, Problems};
 use hisparse_core::fleet::Demand;
+use hisparse_core::limits::MAX_SIMULATED_REQUESTS;
+use hisparse_core::replay::TraceRequest;
 
 use super::job::{Job, Shape};
 use super::setup::Setup;
@@ -29,7 +32,8 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    pub(super) fn new(shapes: Vec<Shape>) -> Self {
+    pub(super) fn of(trace: &[TraceRequest]) -> Self {
+        let shapes: Vec<_> = trace.iter().map(Shape::of).collect();
         let mut hold_us = Vec::with_capacity(shapes.len());
         let (mut sum, mut page_us) = (0_u64, 0_u128);
         for shape in &shapes {
@@ -45,6 +49,29 @@ impl Workload {
         self.hold_us.last().copied().unwrap_or(1).max(1)
     }
 
+    /// Requests that arrive, and those that run when the run begins.
+    ///
+    /// # Errors
+    /// There are none, or more than are kept.
+    pub(super) fn check(&self, setup: &Setup) -> Result<(), Problems> {
+        let window = setup.warm.saturating_add(setup.measured);
+        let arriving = self.count(setup, window);
+        let requests = arriving.saturating_add(self.count(setup, self.mean_hold()));
+        let mut problems = Problems::new();
+        if arriving == 0 {
+            let remedy = "give a trace with requests, more nodes, or more seconds";
+            problems.push(Problem::new("requests", 0, "must be one at least", remedy));
+        } else if requests > MAX_SIMULATED_REQUESTS {
+            let rule = format!("must be at most {MAX_SIMULATED_REQUESTS}: each is kept until the end");
+            problems.push(Problem::new("requests", requests, rule, "give fewer seconds, fewer nodes or less load"));
+        }
+        problems.into_result(())
+    }
+
+    fn mean_hold(&self) -> Duration {
+        Duration::from_micros(self.total_us() / (self.shapes.len() as u64).max(1))
+    }
+
     /// Arrivals within `window` at the setup's load.
     fn count(&self, setup: &Setup, window: Duration) -> u64 {
         let shapes = self.shapes.len() as u128;
@@ -58,13 +85,12 @@ impl Workload {
 
     /// Shapes of jobs that run when the run begins, with what is left of each.
     pub(super) fn running(&self, setup: &Setup, dice: &mut Dice) -> Vec<(Shape, Duration)> {
-        let mean = Duration::from_micros(self.total_us() / (self.shapes.len() as u64).max(1));
         let draw = |_| {
             let at = dice.below(self.total_us());
             let shape = self.shapes[self.hold_us.partition_point(|sum| *sum <= at)];
             (shape, Duration::from_micros(dice.below(micros(shape.hold)) + 1))
         };
-        (0..self.count(setup, mean)).map(draw).collect()
+        (0..self.count(setup, self.mean_hold())).map(draw).collect()
     }
 
     /// Jobs in order of arrival.

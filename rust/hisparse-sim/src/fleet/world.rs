@@ -38,15 +38,31 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// How long a dead node is away.
 const AWAY_US: std::ops::RangeInclusive<u64> = 5_000_000..=15_000_000;
 
-/// Plays one run.
+/// Events between two questions whether to go on: far less than a second of work.
+const BREATH: u64 = 256;
+
+/// Whether a run can be played: its setup, and how many requests it has with the lengths of a trace.
 ///
 /// # Errors
-/// A setup out of range.
-pub fn simulate(setup: &Setup, trace: &[TraceRequest]) -> Result<Report, Problems> {
+/// All that is out of range.
+pub fn check(setup: &Setup, trace: &[TraceRequest]) -> Result<(), Problems> {
     setup.check()?;
+    Workload::of(trace).check(setup)
+}
+
+/// Plays one run. `goes_on` is told the virtual time again and again, and ends the run with `false`: then there is no
+/// report.
+///
+/// # Errors
+/// As [`check`].
+pub fn simulate(
+    setup: &Setup,
+    trace: &[TraceRequest],
+    goes_on: &mut dyn FnMut(Duration) -> bool,
+) -> Result<Option<Report>, Problems> {
+    check(setup, trace)?;
     let mut world = World::new(*setup, trace)?;
-    world.run();
-    Ok(world.report())
+    Ok(world.run(goes_on).then(|| world.report()))
 }
 
 #[derive(Debug)]
@@ -73,7 +89,7 @@ pub(super) struct World {
 impl World {
     fn new(setup: Setup, trace: &[TraceRequest]) -> Result<Self, Problems> {
         let seed = Dice::new(setup.seed);
-        let workload = Workload::new(trace.iter().map(Shape::of).collect());
+        let workload = Workload::of(trace);
         let mut chaos = seed.fork(1);
         let mut order: Vec<NodeIndex> = (0..setup.nodes).collect();
         for place in (1..order.len()).rev() {
@@ -140,13 +156,17 @@ impl World {
         Moment::from_origin(self.setup.warm.saturating_add(self.setup.measured))
     }
 
-    fn run(&mut self) {
-        loop {
+    /// Whether it came to its end.
+    fn run(&mut self, goes_on: &mut dyn FnMut(Duration) -> bool) -> bool {
+        for turn in 0_u64.. {
             let arrival = self.jobs[..self.arrivals].get(self.next_job).map(|job| job.arrives);
             let next = [arrival, self.watches.next_at(), self.agenda.next_at()].into_iter().flatten().min();
             let Some(now) = next else { break };
             if arrival.is_none() && self.open == 0 && now >= self.end_of_arrivals() {
                 break;
+            }
+            if turn.is_multiple_of(BREATH) && !goes_on(now.since_origin()) {
+                return false;
             }
             self.watches.deliver(now);
             if self.agenda.next_at() == Some(now) {
@@ -160,6 +180,7 @@ impl World {
                 self.begin(job, None, now);
             }
         }
+        true
     }
 
     fn happen(&mut self, event: Event, now: Moment) {

@@ -1,0 +1,191 @@
+"""`simulate-fleet`: small fleets as a user plays them, and the largest one for a moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hisparse_svc._core import SimulatedFleet
+from hisparse_svc.replay.samples import SAMPLE, load_trace
+from hisparse_svc.replay.simulated_fleet import DEFAULTS, Wanted, play
+
+from tests.cli.test_bad_input import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Run
+
+SMALL = ("simulate-fleet", "--nodes", "10", "--routers", "5", "--warm", "2", "--seconds", "5")
+TWO = (*SMALL, "--staleness", "0,2", "--policies", "most_left,random:1")
+
+MOST_BYTES = 1 << 30
+"""What 10,000 nodes with 100 routers may take. A router's picture of a node is a third of a KiB."""
+
+
+def test_a_table_has_a_row_for_each_fleet_age_rule_and_seed(cli: Callable[..., Run]) -> None:
+    done = cli(*TWO, "--seeds", "1,2", "--json")
+    assert done.code == 0, done.err
+    rows = done.document["runs"]
+    keys = [(row["staleness_s"], row["policy"], row["choices"], row["seed"]) for row in rows]
+    rules = [("most_left", DEFAULTS["choices"]), ("random", 1)]
+    assert keys == [(age, *rule, seed) for age in (0.0, 2.0) for rule in rules for seed in (1, 2)]
+    for row in rows:
+        assert row["admitted"] + sum(row["refused"].values()) == row["offered"] > 0, row
+        assert 0 < row["goodput"] <= 1 <= row["attempts_per_admit"], row
+        assert (row["overcommit"], row["two_leases"]) == (0, 0), row
+    text = cli(*TWO)
+    assert text.code == 0
+    assert "most_left" in text.out
+    assert "two leases, in all runs: 0" in text.out
+
+
+def test_a_seed_is_one_run_and_every_part_of_the_setup_counts(cli: Callable[..., Run]) -> None:
+    one = (*SMALL, "--staleness", "0.5", "--policies", "most_left", "--json")
+    assert cli(*one).out == cli(*one).out
+    plain = cli(*one).document["runs"][0]
+    changes = (
+        ("--seeds", "2"),
+        ("--load", "0.5"),
+        ("--deaths", "0.5"),
+        ("--slow", "1"),
+        ("--patience", "0.1"),
+        ("--pages", "4096"),
+        ("--seats", "4"),
+        ("--choices", "9"),
+        ("--no-bursts",),
+    )
+    for change in changes:
+        assert cli(*one, *change).document["runs"][0]["trace"] != plain["trace"], change
+
+
+def test_a_document_is_kept_run_by_run_and_gone_on_with(cli: Callable[..., Run], tmp_path: Path) -> None:
+    out = tmp_path / "table.json"
+    first = cli(*SMALL, "--staleness", "0", "--policies", "random", "--out", str(out), "--json")
+    assert first.code == 0, first.err
+    more = cli(*TWO, "--out", str(out), "--json")
+    assert [row["policy"] for row in more.document["runs"]][:1] == ["random"]
+    assert len(more.document["runs"]) == 5, "one of random with its default, and four"
+    began = time.monotonic()
+    assert cli(*TWO, "--out", str(out), "--json").document == more.document
+    assert time.monotonic() - began < 30
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(
+        '{"timestamp": 0, "input_length": 900, "output_length": 90, "hash_ids": [1, 2]}\n', encoding="utf-8"
+    )
+    refuse(cli(*TWO, "--trace", str(trace), "--out", str(out)), "--out", "another trace")
+    out.write_text('{"runs": [{"nodes": 1}]}', encoding="utf-8")
+    refuse(cli(*TWO, "--out", str(out)), "--out", "no document of this command")
+
+
+def test_plots_are_written_one_for_each_fleet(cli: Callable[..., Run], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "plots"
+    done = cli(*TWO, "--nodes", "5,10", "--plot", str(folder))
+    assert done.code == 0, done.err
+    written = sorted(path.name for path in folder.iterdir())
+    assert written == ["fleet_10_90.png", "fleet_5_90.png"]
+    assert all((folder / name).read_bytes().startswith(b"\x89PNG") for name in written)
+    assert all(str(folder / name) in done.out for name in written)
+
+
+def test_all_that_is_wrong_is_said_at_once(cli: Callable[..., Run], tmp_path: Path) -> None:
+    missing = tmp_path / "no" / "table.json"
+    done = cli(
+        *(
+            "simulate-fleet",
+            "--nodes",
+            "0,20000",
+            "--routers",
+            "101",
+            "--staleness",
+            "x",
+            "--policies",
+            "best",
+        ),
+        *("--load", "11", "--deaths", "2", "--seconds", "1e6", "--out", str(missing)),
+    )
+    refuse(done, "--nodes", "from 1 to 10000", "every router keeps a picture of every node")
+    refuse(done, "--routers", "from 1 to 100")
+    for field, word in {
+        "--staleness": "number",
+        "--policies": "most_left",
+        "--load": "to 10",
+        "--deaths": "to 1",
+    }.items():
+        refuse(done, field, word)
+    refuse(done, "--seconds", "at most 3600 s")
+    refuse(done, "--out", "folder")
+    assert len(done.errors) == 9, done.errors
+
+
+def test_a_plot_folder_that_cannot_be_made_is_refused_before_anything_is_played(
+    cli: Callable[..., Run], tmp_path: Path
+) -> None:
+    refuse(cli(*TWO, "--plot", str(tmp_path / "no" / "plots")), "--plot", "folder that exists")
+    file = tmp_path / "file"
+    file.touch()
+    refuse(cli(*TWO, "--plot", str(file)), "--plot", "must be a folder")
+
+
+def test_a_rule_that_compares_nothing_is_refused(cli: Callable[..., Run]) -> None:
+    refuse(cli(*SMALL, "--policies", "random:0"), "--choices", "from 1 to 1024")
+    refuse(cli(*SMALL, "--policies", "random:x"), "--policies", "whole number")
+
+
+def test_more_requests_than_are_kept_are_refused(cli: Callable[..., Run]) -> None:
+    done = cli("simulate-fleet", "--nodes", "10000", "--seconds", "3600", "--staleness", "0", "--policies", "random")
+    refuse(done, "--seconds", "at most 2000000")
+
+
+def test_progress_goes_up_and_what_is_known_is_not_played_again() -> None:
+    wanted = Wanted(nodes=(10,), staleness_s=(0.0,), rules=(("random", 1),), seeds=(1, 2), routers=5, measured_s=5.0)
+    seen: list[float] = []
+    rows = list(play(wanted, load_trace(SAMPLE), seen.append))
+    assert len(rows) == 2
+    assert all(one <= other for one, other in pairwise(seen))
+    assert 0 < seen[0] < 1 < seen[-1] <= 2
+    assert list(play(wanted, load_trace(SAMPLE), known=rows[:1])) == rows[1:]
+
+
+def test_an_interruption_ends_a_long_run_at_once() -> None:
+    command = [sys.executable, "-m", "hisparse_svc", "simulate-fleet", "--nodes", "1000", "--seconds", "600"]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(3)
+        assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err.strip()) == (130, "", "error: interrupted")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts KiB on Linux")
+def test_ten_thousand_nodes_and_a_hundred_routers_fit_in_a_gibibyte() -> None:
+    code = (
+        "from hisparse_svc.replay.simulated_fleet import Wanted, play\n"
+        "from hisparse_svc.replay.samples import load_trace\n"
+        "wanted = Wanted(nodes=(10_000,), staleness_s=(0.5,), rules=(('most_left', 2),), load_milli=100, warm_s=0.0,\n"
+        "                measured_s=0.2, patience_s=0.2)\n"
+        "(row,) = play(wanted, load_trace('sample'))\n"
+        "assert row['offered'] > 50 and row['goodput'] > 0.9 and row['overcommit'] == 0, row\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_maxrss * 1_024 < MOST_BYTES, f"{used.ru_maxrss:,} KiB"
+
+
+def test_the_defaults_are_those_of_the_routers() -> None:
+    given: dict[str, Any] = {name: value for name, value in DEFAULTS.items() if name not in ("rules", "choices")}
+    fleet = SimulatedFleet(
+        nodes=1, staleness_s=0, policy="most_left", choices=DEFAULTS["choices"], seed=1, bursts=True, **given
+    )
+    assert repr(fleet) == "SimulatedFleet(1 nodes, 100 routers, seed 1)"
+    assert ("most_left", DEFAULTS["choices"]) in DEFAULTS["rules"]
