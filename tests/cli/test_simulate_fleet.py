@@ -73,6 +73,7 @@ def test_a_document_is_kept_run_by_run_and_gone_on_with(cli: Callable[..., Run],
     more = cli(*TWO, "--out", str(out), "--json")
     assert [row["policy"] for row in more.document["runs"]][:1] == ["random"]
     assert len(more.document["runs"]) == 5, "one of random with its default, and four"
+    assert sum('"seed": 1' in line for line in out.read_text(encoding="utf-8").splitlines()) == 5, "a run a line"
     began = time.monotonic()
     assert cli(*TWO, "--out", str(out), "--json").document == more.document
     assert time.monotonic() - began < 30

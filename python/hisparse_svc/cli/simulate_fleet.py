@@ -114,8 +114,15 @@ def run(wanted: Wanted, trace: Any, document: dict[str, Any], out: Path | None, 
             document["runs"].append(row)
             if out is not None:
                 partial = out.with_name(out.name + ".part")
-                partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+                partial.write_text(text_of(document), encoding="utf-8")
                 partial.replace(out)
+
+
+def text_of(document: dict[str, Any]) -> str:
+    """Write a document with a run a line, so that a difference shows runs."""
+    head = json.dumps({name: value for name, value in document.items() if name != "runs"}, indent=1)
+    runs = ",\n  ".join(json.dumps(row) for row in document["runs"])
+    return f'{head.removesuffix("}").rstrip()},\n "runs": [\n  {runs}\n ]\n}}\n'
 
 
 def begun(out: Path | None, trace: Trace) -> dict[str, Any]:
@@ -260,32 +267,22 @@ def medians(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def show(document: dict[str, Any]) -> None:
     """Print a line for each fleet, age and rule."""
-    columns = (
-        "nodes",
-        "age, s",
-        "policy",
-        "compared",
-        "goodput",
-        "attempts",
-        "p50, s",
-        "p99, s",
-        "imbalance",
-        "seeds",
-    )
-    drawn = output.table(*columns, left=["policy"])
+    figures = ("attempts_per_admit", "wait_p50_s", "wait_p99_s", "imbalance")
+    numbers = ("compared", "goodput", "attempts", "p50, s", "p99, s", "imbalance", "seeds")
     rows = medians(document["runs"])
-    for row in rows:
-        drawn.add_row(
+    lines = [
+        [
             f"{row['nodes']:,}",
             f"{row['staleness_s']:g}",
             row["policy"],
             f"{row['choices']:,}",
             f"{row['goodput']:.1%}",
-            *(f"{row[name]:.2f}" for name in ("attempts_per_admit", "wait_p50_s", "wait_p99_s", "imbalance")),
+            *(f"{row[name]:.2f}" for name in figures),
             f"{row['seeds']:,}",
-        )
-    screen = output.console()
-    screen.print(drawn)
+        ]
+        for row in rows
+    ]
+    output.rows("nodes", "age, s", "policy", *numbers, lines=lines, right=("nodes", "age, s", *numbers))
     wrong = sum(row["overcommit"] + row["two_leases"] for row in rows)
-    screen.print("medians over seeds; p50 and p99: wait for a lease")
-    screen.print(f"over-committed nodes and requests with two leases, in all runs: {wrong:,}")
+    click.echo("medians over seeds; p50 and p99: wait for a lease")
+    click.echo(f"over-committed nodes and requests with two leases, in all runs: {wrong:,}")

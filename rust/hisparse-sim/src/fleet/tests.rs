@@ -4,6 +4,7 @@ use hisparse_core::fleet::Policy;
 use hisparse_core::limits::FLEET_CHOICES;
 use hisparse_core::replay::{TraceRequest, parse};
 
+use super::job::Job;
 use super::{Kind, Report, Rule, Setup, check, simulate};
 
 const DEFAULT: Rule = Rule { policy: Policy::MostLeft, choices: FLEET_CHOICES };
@@ -113,4 +114,12 @@ fn a_run_ends_when_it_is_told_to() {
     };
     assert_eq!(simulate(&small(1, 0, DEFAULT), &trace(), &mut until_8).unwrap(), None);
     assert!(seen.is_sorted() && seen.len() > 2, "{seen:?}");
+}
+
+#[test]
+fn a_picture_of_a_node_and_a_request_take_what_the_limits_say() {
+    let picture = size_of::<hisparse_core::fleet::Node>();
+    assert!(picture <= 1_024 / 3, "{picture} bytes: see MAX_SIMULATED_NODES");
+    let request = size_of::<Job>();
+    assert!(request < 512, "{request} bytes: see MAX_SIMULATED_REQUESTS");
 }
