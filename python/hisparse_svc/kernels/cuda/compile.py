@@ -40,6 +40,8 @@ _HEADERS = (
     "wgmma.cuh",
     "decode.cuh",
     "few_scores.cuh",
+    "wide_block.cuh",
+    "wide_merge.cuh",
     "many_block.cuh",
     "many_scores.cuh",
 )

@@ -46,6 +46,19 @@ __device__ __forceinline__ void store_far_f32x4(u32 at, float4 v) {
   asm volatile("st." CLUSTER_SPACE ".v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
                : "memory");
 }
+#if __CUDA_ARCH__ >= 900
+// These count their bytes on a barrier of the same block, whose waiters see them: no fence, no barrier of the cluster.
+__device__ __forceinline__ void send_far_f32x2(u32 at, u32 barrier, float x, float y) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%2, %3}, [%1];" ::"r"(at),
+               "r"(barrier), "f"(x), "f"(y)
+               : "memory");
+}
+__device__ __forceinline__ void send_far_u32x4(u32 at, u32 barrier, u32 x, u32 y, u32 z, u32 w) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(at),
+               "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w)
+               : "memory");
+}
+#endif
 __device__ __forceinline__ void store_far_u32x4(u32 at, u32 x, u32 y, u32 z, u32 w) {
   asm volatile("st." CLUSTER_SPACE ".v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");

@@ -30,11 +30,19 @@ __device__ __forceinline__ u32 load_u32(u32 at) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
 }
+__device__ __forceinline__ uint4 load_u32x4(u32 at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+  return v;
+}
 __device__ __forceinline__ void store_f32(u32 at, float v) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
 }
 __device__ __forceinline__ void store_f32x2(u32 at, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+}
+__device__ __forceinline__ void store_u32(u32 at, u32 v) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
 }
 __device__ __forceinline__ void store_u32x4(u32 at, u32 x, u32 y, u32 z, u32 w) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
@@ -61,16 +69,29 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
       "r"(parity)
       : "memory");
 }
+// The same for what other blocks of the cluster sent.
+__device__ __forceinline__ void barrier_wait_far(u32 barrier, u32 parity) {
+  asm volatile(
+      "{ .reg .pred done; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1; @done bra passed;"
+      " bra again; passed: }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
 
 // Threads of a part of the block meet. Name 0 is __syncthreads.
 template <int NAME, int COUNT>
 __device__ __forceinline__ void meet() {
   asm volatile("bar.sync %0, %1;" ::"n"(NAME), "n"(COUNT) : "memory");
 }
+// For those that others wait for there, and that wait for nobody.
+template <int NAME, int COUNT>
+__device__ __forceinline__ void arrive() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(NAME), "n"(COUNT) : "memory");
+}
 
+constexpr u64 EVICT_FIRST = 0x12F0000000000000ull;            // a policy of the L2, for what is read once
 // One row, global to shared; its bytes count on the barrier. Rows are read once: the L2 may drop them first.
 __device__ __forceinline__ void copy_row(u32 to, const u8* from, int bytes, u32 barrier) {
-  constexpr u64 EVICT_FIRST = 0x12F0000000000000ull;
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
           to),
