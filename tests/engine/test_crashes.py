@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hisparse_svc import Client, StaleEpoch, Unreachable
+from hisparse_svc import Client, StaleEpoch, Unreachable, aio
 from hisparse_svc.engine import HostPool
 
 from tests.serve.conftest import Served, environment, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from hisparse_svc import Lease
 
 ROW = bytes([5]) * 656
 
@@ -81,9 +86,54 @@ ENGINE = """
     from hisparse_svc.engine import HostPool
 
     pool = HostPool.attach(sys.argv[1])
-    print("attached", flush=True)
+    print("attached", pool.token.hex(), flush=True)
     time.sleep(600)
 """
+
+
+@contextmanager
+def engine(target: str) -> Iterator[tuple[subprocess.Popen[str], bytes]]:
+    """An engine that is attached as the writer, and its session's token."""
+    command = [sys.executable, "-c", textwrap.dedent(ENGINE), target]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            word, token = process.stdout.readline().split()
+            assert word == "attached"
+            yield process, bytes.fromhex(token)
+        finally:
+            process.kill()
+
+
+def by_thread(target: str, session: bytes | None) -> Lease:
+    with Client(target, session=session) as client:
+        return client.admit(64).commit()
+
+
+def by_task(target: str, session: bytes | None) -> Lease:
+    async def committed() -> Lease:
+        async with aio.Client(target, session=session) as client:
+            return await (await client.admit(64)).commit()
+
+    return asyncio.run(committed())
+
+
+@pytest.mark.parametrize("brings_token", [True, False], ids=["with its token", "without"])
+@pytest.mark.parametrize("commit", [by_thread, by_task])
+def test_who_brings_an_engines_token_commits_for_its_session(
+    commit: Callable[[str, bytes | None], Lease], brings_token: bool, begin: Callable[[], Served]
+) -> None:
+    served = begin()
+    with engine(served.target) as (process, token):
+        lease = commit(served.target, token if brings_token else None)
+        assert (lease.expires_at is None) == brings_token, "the session keeps it"
+        process.kill()
+        process.wait(timeout=20)
+        expected, over = "quarantined" if brings_token else "committed", time.monotonic() + 5
+        with Client(served.target) as client:
+            while (state := str(client.get_lease(lease.id).state)) != expected:
+                assert time.monotonic() < over, state
+                time.sleep(0.02)
 
 
 def test_both_killed_leave_nothing_and_the_next_one_starts_in_their_place(begin: Callable[[], Served]) -> None:
@@ -92,20 +142,10 @@ def test_both_killed_leave_nothing_and_the_next_one_starts_in_their_place(begin:
 
     before = in_shm()
     first = begin()
-    engine = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(ENGINE), first.target],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with engine:
-        assert engine.stdout is not None
-        assert engine.stdout.readline() == "attached\n"
-        pids = [first.process.pid, engine.pid]
+    with engine(first.target) as (process, _):
+        pids = [first.process.pid, process.pid]
         assert pools_mapped_by(pids) >= 2, "both map the pool"
         kill(first)
-        engine.kill()
-        engine.wait(timeout=20)
     # Segments have no names: with the last process that maps them their memory is gone.
     assert pools_mapped_by(pids) == 0
     assert in_shm() == before
