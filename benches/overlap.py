@@ -91,8 +91,8 @@ class Step:
         """Resolve; attention over hits beside the gather, then over misses."""
         self.resolve_apart(group)
         scene, own = self.scene, {"out": self.out, "lse": self.lse}
-        hot, plan = scene.cache.rows[group], scene.plans[group]
-        cuda.gather(scene.geometry, scene.hosts[group], hot, scene.cache.state, plan, blocks=self.beside, between=True)
+        hot, plan, state = scene.cache.rows[group], scene.plans[group], scene.cache.state
+        cuda.gather(scene.geometry, scene.hosts[group], hot, state, plan, blocks=self.beside, between=self.split)
         attend_beside_gather(self.q, hot[0], plan.rows, self.split, scale=SCALE, max_sms=SMS - self.beside, **own)
 
     def resolve_apart(self, group: int) -> None:

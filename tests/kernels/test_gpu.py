@@ -13,6 +13,7 @@ from hisparse_svc.kernels import (
     DeviceUnavailable,
     Geometry,
     SeatState,
+    SplitPicks,
     StepPlan,
     append,
     cuda,
@@ -193,7 +194,10 @@ def test_a_captured_step_appends_backs_up_and_swaps_in_at_once() -> None:
 @pytest.mark.parametrize("blocks", GATHER_BLOCKS)
 @pytest.mark.parametrize(("layers", "row_bytes"), [(1, 656), (3, 656), (2, 1152), (1, 2304)])
 def test_a_gather_copies_every_row_once_in_whatever_order(blocks: int, layers: int, row_bytes: int) -> None:
-    """Some requests miss all, some nothing, some tokens have no page; as listed, in one round, and in several."""
+    """Some requests miss all, some nothing, some tokens have no page; as listed, in one round, and in several.
+
+    It looks the rows up itself, and is given them looked up.
+    """
     seats, top_k, context, pages = 12, 1024, 1280, 20
     geometry = Geometry(seats=seats, hot_rows=1024, top_k=top_k, context_tokens=context)
     host = HostRows.allocate(seats * 22, layers, row_bytes, pinned=True)
@@ -203,7 +207,8 @@ def test_a_gather_copies_every_row_once_in_whatever_order(blocks: int, layers: i
     state.page_map[:, 5], state.page_map[3, 9] = -1, seats * 22
     hot = torch.empty((layers, seats * geometry.padded_rows, row_bytes), dtype=torch.uint8, device="cuda")
     expected = torch.empty_like(hot, device="cpu")
-    for largest, order_from in ((3, 2048), (40, 1), (1024, 2048)):
+    split = SplitPicks.allocate(geometry, seats, "cuda")
+    for largest, order_from in ((3, 2048), (300, 4096), (40, 1), (1024, 2048)):
         counts = torch.randint(0, largest + 1, (seats,), dtype=torch.int32)
         counts[:4] = torch.tensor([largest, 0, 0, largest])
         slots = torch.stack([torch.randperm(1024)[:top_k] for _ in range(seats)])
@@ -211,14 +216,18 @@ def test_a_gather_copies_every_row_once_in_whatever_order(blocks: int, layers: i
         plan.misses[..., 0] = tokens.int()
         plan.misses[..., 1] = (slots + torch.arange(seats)[:, None] * geometry.padded_rows).int()
         plan.counts[:] = counts
-        hot.fill_(7)
-        cuda.gather(geometry, host, hot, state, plan, blocks=blocks, order_from=order_from)
-        torch.cuda.synchronize()
+        seat_pages = state.page_map.cpu()[torch.arange(seats)[:, None], tokens // 64]
+        host_rows = torch.where(seat_pages < 0, -1, seat_pages * 64 + tokens % 64)
+        split.copies[..., 0], split.copies[..., 1] = host_rows.int(), plan.misses[..., 1]
         expected.fill_(7)
         cpu_state = SeatState(*(getattr(state, field.name).cpu() for field in fields(state)))
         cpu_plan = StepPlan(*(getattr(plan, field.name).cpu() for field in fields(plan)))
         reference.gather(geometry, host, expected, cpu_state, cpu_plan)
-        assert torch.equal(hot.cpu(), expected), (largest, order_from)
+        for between in (None, split):
+            hot.fill_(7)
+            cuda.gather(geometry, host, hot, state, plan, blocks=blocks, order_from=order_from, between=between)
+            torch.cuda.synchronize()
+            assert torch.equal(hot.cpu(), expected), (largest, order_from, between is None)
 
 
 def test_the_largest_batch_is_gathered_in_order() -> None:

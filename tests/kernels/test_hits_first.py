@@ -17,7 +17,15 @@ from hisparse_svc.engine import (
     swap_in,
 )
 from hisparse_svc.engine.variants import MAX_LOADS, TRIALS, TRY_EVERY
-from hisparse_svc.kernels import Geometry, HostRows, SplitPicks, merge_lse, resolve, sparse_mla_decode
+from hisparse_svc.kernels import (
+    PAGE_ROWS,
+    Geometry,
+    HostRows,
+    SplitPicks,
+    merge_lse,
+    resolve,
+    sparse_mla_decode,
+)
 from hisparse_svc.kernels.decode.rows import ROW_FORMATS, pack_rows
 
 GEOMETRY = Geometry(seats=4, hot_rows=256, top_k=100, query_rows=2, context_tokens=2048)
@@ -61,7 +69,12 @@ def test_the_parts_of_a_plan_are_its_hits_and_its_misses(device: str, geometry: 
         cache.plan.picks[1, 0, 7:9] = cache.plan.picks[1, 0, 6]  # picked three times, and so three times in a part
         swap_in(cache, 0, host, split=split).wait()
         for request, seat in enumerate(cache.plan.seats.tolist()):
-            missing = {row for _, row in cache.plan.misses[request, : int(cache.plan.counts[request])].tolist()}
+            listed = cache.plan.misses[request, : int(cache.plan.counts[request])].tolist()
+            missing = {row for _, row in listed}
+            if device == "cuda":  # the reference gathers from the plan itself
+                pages = cache.state.page_map[seat].tolist()
+                looked_up = [[pages[token // PAGE_ROWS] * PAGE_ROWS + token % PAGE_ROWS, row] for token, row in listed]
+                assert split.copies[request, : len(listed)].tolist() == looked_up, f"copies of request {request}"
             for query_row in range(2):
                 rows = [row for row in cache.plan.rows[request, query_row].tolist() if row >= 0]
                 parts = [
@@ -159,7 +172,8 @@ def test_parts_of_another_batch_are_refused() -> None:
     with pytest.raises(InvalidInput) as raised:
         resolve(GEOMETRY, cache.words[0], cache.state, cache.plan, split=split)
     fields = [problem.field for problem in raised.value.problems]
-    assert fields == ["hits.rows.shape", "hits.counts.shape", "misses.rows.shape", "misses.counts.shape"]
+    parts = ["hits.rows.shape", "hits.counts.shape", "misses.rows.shape", "misses.counts.shape", "copies.shape"]
+    assert fields == parts
     resolve(GEOMETRY, cache.words[0], cache.state, cache.plan.first(2), split=split.first(2))
 
 

@@ -103,7 +103,7 @@ def swap_in(
     expected = expected_misses or plan.batch * cache.geometry.picks // _EXPECTED_MISS_SHARE
     blocks = gather_blocks(expected, spare_sms=spare_sms)
 
-    def fetch(part: range, *, between: bool = False) -> None:
+    def fetch(part: range, *, between: SplitPicks | None = None) -> None:
         gather(cache.geometry, host, cache.rows[group], cache.state, plan, layers=part, blocks=blocks, between=between)
 
     if cache.device.type != "cuda":
@@ -123,7 +123,7 @@ def swap_in(
                 behind.record(here)
             stream.wait_event(behind)
         with torch.cuda.stream(stream):
-            fetch(part, between=in_front)
+            fetch(part, between=parted if in_front else None)
             if signal is not None and part is parts[-1]:
                 signal.record(stream)  # in front of the edge back: a capture must join it
             behind = event()

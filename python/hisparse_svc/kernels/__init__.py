@@ -125,7 +125,7 @@ def gather(
     *,
     layers: range | None = None,
     blocks: int = 0,
-    between: bool = False,
+    between: SplitPicks | None = None,
 ) -> None:
     """Copy the plan's misses from host memory; a token without a host page becomes zeros.
 
@@ -137,8 +137,8 @@ def gather(
         plan: A resolved plan.
         layers: Layers of the group to copy; all of them where none are named.
         blocks: Thread blocks to use, one of `GATHER_BLOCKS`; 0 chooses by the batch.
-        between: The last thing launched on the current stream is `resolve`, beside which the gather's blocks may take
-            their SMs, and the next may be `attend_beside_gather`.
+        between: The last thing launched on the current stream is `resolve` with these parts, beside which the gather's
+            blocks may take their SMs, and the next may be `attend_beside_gather` with them.
 
     Raises:
         InvalidInput: With everything wrong about the tensors.
@@ -153,6 +153,8 @@ def gather(
         check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))
         check.host(host)
         check.layers(layers if layers is not None else range(host.layers), host.layers)
+        if between is not None:
+            between.check(check, geometry, plan.batch)
     if hot.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415
 

@@ -57,10 +57,12 @@ class SplitPicks:
     Attributes:
         hits: Rows that were hot, the newest ones among them.
         misses: Rows on their way.
+        copies: For the gather, on a GPU: host row and hot row of each of the plan's misses, `i32 [batch, picks, 2]`.
     """
 
     hits: PickPart
     misses: PickPart
+    copies: Tensor
 
     @staticmethod
     def allocate(geometry: Geometry, batch: int, device: torch.device | str) -> SplitPicks:
@@ -71,16 +73,19 @@ class SplitPicks:
             DeviceUnavailable: A GPU that is not here.
         """
         device = usable_device(device)
-        return SplitPicks(PickPart.allocate(geometry, batch, device), PickPart.allocate(geometry, batch, device))
+        copies = torch.zeros((batch, geometry.picks, 2), dtype=torch.int32, device=device)
+        parts = [PickPart.allocate(geometry, batch, device) for _ in range(2)]
+        return SplitPicks(parts[0], parts[1], copies)
 
     def first(self, batch: int) -> SplitPicks:
         """Give the part for the first `batch` requests; it shares memory with this one."""
-        return SplitPicks(*(PickPart(part.rows[:batch], part.counts[:batch]) for part in (self.hits, self.misses)))
+        hits, misses = (PickPart(part.rows[:batch], part.counts[:batch]) for part in (self.hits, self.misses))
+        return SplitPicks(hits, misses, self.copies[:batch])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all of it."""
-        return nbytes(self.hits.rows, self.hits.counts, self.misses.rows, self.misses.counts)
+        return nbytes(self.hits.rows, self.hits.counts, self.misses.rows, self.misses.counts, self.copies)
 
     def check(self, check: Checks, geometry: Geometry, batch: int) -> None:
         """Record what is wrong with it for so many requests."""
@@ -89,3 +94,4 @@ class SplitPicks:
         for name, part in (("hits", self.hits), ("misses", self.misses)):
             check.tensor(f"{name}.rows", part.rows, shape, torch.int32, remedy)
             check.tensor(f"{name}.counts", part.counts, shape[:2], torch.int32, remedy)
+        check.tensor("copies", self.copies, (batch, geometry.picks, 2), torch.int32, remedy)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["MIN_SM", "Kernel", "arch_of", "compile_cubin", "load_kernel", "shared_memory_bytes"]
+__all__ = ["MIN_SM", "Kernel", "arch_of", "compile_cubin", "inlined_source", "load_kernel", "shared_memory_bytes"]
 
 MIN_SM = 80
 """Oldest compute capability (major, then minor) that has the instructions used: warp-wide reductions."""
@@ -97,8 +97,7 @@ def compile_cubin(source: str, constants: Mapping[str, int], arch: str) -> bytes
         CompileFailed: With the compiler's log.
     """
     core = _core()
-    # One text instead of includes: what is hashed is what is compiled.
-    text = "\n".join(_inlined(name) for name in (*_HEADERS, source) if name == source or _includes(source, name))
+    text = inlined_source(source)
     key = _key(text, constants, arch)
     if (code := cache.load(key)) is not None:
         return code
@@ -110,6 +109,12 @@ def compile_cubin(source: str, constants: Mapping[str, int], arch: str) -> bytes
         raise CompileFailed(source, arch, str(error)) from error
     cache.store(key, code)
     return code
+
+
+def inlined_source(source: str) -> str:
+    """Give a file of this folder with its headers as one text: what is hashed is what is compiled."""
+    before = [name for name in _HEADERS if name != source and _includes(source, name)]
+    return "\n".join(_inlined(name) for name in (*before, source))
 
 
 def _inlined(name: str) -> str:

@@ -50,7 +50,7 @@ struct Share {
   int late_picks, late_begin, last;                          // then, up to `last`, late ones, from their tile late_begin on
   int split;                                                 // which block of the cluster
 };
-template <int TOKENS, int BLOCK_HEADS>
+template <int TOKENS, int BLOCK_HEADS, int LATE_TOKENS = TOKENS>   // of a tile, and of a late one
 __device__ __forceinline__ Share share_of_block(const Call& call) {
   const int item = blockIdx.x / SPLITS, head_blocks = (call.heads + BLOCK_HEADS - 1) / BLOCK_HEADS;
   Share share;
@@ -64,7 +64,7 @@ __device__ __forceinline__ Share share_of_block(const Call& call) {
   share.late_picks = share.late_begin = 0;
   if (LATE) {
     share.late_picks = min(max(__ldg(call.late_counts + share.query), 0), call.top_k);
-    const int late_tiles = (share.late_picks + TOKENS - 1) / TOKENS, split = SPLITS - 1 - share.split;
+    const int late_tiles = (share.late_picks + LATE_TOKENS - 1) / LATE_TOKENS, split = SPLITS - 1 - share.split;
     share.late_begin = split * late_tiles / SPLITS;          // the other way round, where the others' shares are smaller
     share.last += (split + 1) * late_tiles / SPLITS - share.late_begin;
   }
@@ -74,10 +74,10 @@ __device__ __forceinline__ int pick_at(const Call& call, const Share& share, int
   return position < share.picks ? __ldg(call.picks + (i64)share.query * call.top_k + position) : -1;
 }
 // Of a tile, or of one of its PARTS: the one of that number, which has TOKENS picks.
-template <int TOKENS, int PARTS = 1>
+template <int TOKENS, int PARTS = 1, int LATE_TOKENS = TOKENS>
 __device__ __forceinline__ int pick_at(const Call& call, const Share& share, int part, int token) {
   if (LATE && part >= PARTS * share.end) {
-    const int position = (part - PARTS * (share.end - share.late_begin)) * TOKENS + token;
+    const int position = (part - PARTS * (share.end - share.late_begin)) * LATE_TOKENS + token;
     const bool there = part < PARTS * share.last && position < share.late_picks;
     return there ? __ldg(call.late + (i64)share.query * call.top_k + position) : -1;
   }

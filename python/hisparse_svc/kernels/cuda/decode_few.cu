@@ -24,8 +24,9 @@ struct Sums {
   float normaliser, inverse;                                 // FP8: the power of two that weights are divided by
 };
 
-// Softmax of a tile and Oᵀ += Vᵀ Pᵀ.
-__device__ __forceinline__ void add_values(Sums& sums, u32 tile, u32 scores, float largest_scale, int w, int lane) {
+// Softmax of a tile's first `tokens` and Oᵀ += Vᵀ Pᵀ.
+__device__ __forceinline__ void add_values(Sums& sums, u32 tile, int tokens, u32 scores, float largest_scale, int w,
+                                           int lane) {
   const int g = lane / 4, t = lane % 4;
   float weight[TILE / 16][NH][4], top[NH];
   bool moved = false;
@@ -34,7 +35,8 @@ __device__ __forceinline__ void add_values(Sums& sums, u32 tile, u32 scores, flo
     float most = -INFINITY;
 #pragma unroll
     for (int z = 0; z < 4; z++)
-      most = fmaxf(most, load_f32(scores + (QUARTER + nh * TILE * 8 + z * TILE / 4 * 8 + g) * 4));
+      if (z * TILE / 4 < tokens)
+        most = fmaxf(most, load_f32(scores + (QUARTER + nh * TILE * 8 + z * TILE / 4 * 8 + g) * 4));
 #pragma unroll
     for (int k = 0; k < TILE / 16; k++)
 #pragma unroll
@@ -71,6 +73,7 @@ __device__ __forceinline__ void add_values(Sums& sums, u32 tile, u32 scores, flo
                            : ((lane >> 4) * 8 + token) * ROW_PITCH + w * 256 + ((lane >> 3) & 1) * 16;
 #pragma unroll
   for (int k = 0; k < TILE / 16; k++) {
+    if (k * 16 >= tokens) break;
     const u32 rows = tile + k * 16 * ROW_PITCH;
     float scale[4] = {1.f, 1.f, 1.f, 1.f};
     if constexpr (FP8)
@@ -175,7 +178,7 @@ decode_few(CALL_PARAMETERS) {
   extern __shared__ __align__(128) u8 memory[];
   const u32 shared = shared_address(memory);
   const int warp = warp_id(), lane = lane_id();
-  const Share share = share_of_block<TILE, HEADS>(call);
+  const Share share = share_of_block<TILE, HEADS, LATE_TILE>(call);
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) {
       barrier_init(shared + FULL + 8 * s, TILE);
@@ -217,16 +220,18 @@ decode_few(CALL_PARAMETERS) {
     const u32 tile_at = shared + RING + stage * STAGE_BYTES;
     const u32 scores = shared + SCORES + (group * 2 + buffer) * SCORE_BYTES;
     buffer ^= 1;
-    multiply_keys(query, tile_at, shared + MASKS + stage * TILE * 4, scores, w, lane);
+    const int tokens = is_late(share, tile) ? LATE_TILE : TILE;
+    multiply_keys(query, tile_at, tokens, shared + MASKS + stage * TILE * 4, scores, w, lane);
     float largest = 0.f;
     if constexpr (FP8) {
-      const u32 bits = __float_as_uint(load_f32(tile_at + lane * ROW_PITCH + SCALES_AT + 4 * w)) & 0x7FFFFFFFu;
+      const u32 row = tile_at + (LATE ? lane & (tokens - 1) : lane) * ROW_PITCH;
+      const u32 bits = __float_as_uint(load_f32(row + SCALES_AT + 4 * w)) & 0x7FFFFFFFu;
       largest = __uint_as_float(__reduce_max_sync(ALL_LANES, bits));
     }
     group_meets(group);
-    add_quarters(scores, call.scale_log2, w, lane);
+    if (w * TILE / 4 < tokens) add_quarters(scores, call.scale_log2, w, lane);
     group_meets(group);
-    add_values(sums, tile_at, scores, largest, w, lane);
+    add_values(sums, tile_at, tokens, scores, largest, w, lane);
     __syncwarp();
     if (lane == 0) barrier_arrive(shared + EMPTY + 8 * stage);
     stage += GROUPS;

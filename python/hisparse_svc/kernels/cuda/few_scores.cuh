@@ -6,6 +6,9 @@
 
 constexpr int TILE = 32, NH = HEADS / 8;
 constexpr int ROWS_PER_WARP = TILE / PRODUCERS;
+// Late tiles are half as large: late rows are few, and all else waits for the blocks that have them.
+constexpr int LATE_TILE = TILE / 2, LATE_ROWS_PER_WARP = ROWS_PER_WARP / 2;
+static_assert(LATE_TILE % 16 == 0, "whole products");
 constexpr int GROUP_THREADS = 128, CONSUMERS = GROUPS * GROUP_THREADS;
 constexpr int PREFETCH = 4;                                  // tiles whose picks a producer has loaded ahead
 static_assert(THREADS == CONSUMERS + PRODUCERS * WARP, "threads");
@@ -35,16 +38,17 @@ __device__ __forceinline__ void group_meets(int group) {
 }
 __device__ __forceinline__ void consumers_meet() { meet<15, CONSUMERS>(); }
 
-// This lane's pick of a tile: lanes below ROWS_PER_WARP have one row each.
+__device__ __forceinline__ bool is_late(const Share& share, int tile) { return LATE && tile >= share.end; }
+// This lane's pick of a tile: lanes below ROWS_PER_WARP have one row each, of a late tile half as many.
 __device__ __forceinline__ int lane_pick(const Call& call, const Share& share, int tile, int warp, int lane) {
-  const bool busy = lane < ROWS_PER_WARP && tile < share.last;
-  return busy ? pick_at<TILE>(call, share, tile, warp * ROWS_PER_WARP + lane) : -1;
+  const int rows = is_late(share, tile) ? LATE_ROWS_PER_WARP : ROWS_PER_WARP;
+  const bool busy = lane < rows && tile < share.last;
+  return busy ? pick_at<TILE, 1, LATE_TILE>(call, share, tile, warp * rows + lane) : -1;
 }
 
 // `ahead`: picks of the first tiles, loaded before the block met so that the first rows start early.
 __device__ __forceinline__ void produce(const Call& call, const Share& share, u32 shared, int (&ahead)[PREFETCH], int warp,
                                         int lane) {
-  const int row = warp * ROWS_PER_WARP + lane;
   int stage = 0, parity = 1;
   for (int start = share.begin; start < share.last; start += PREFETCH) {
 #pragma unroll
@@ -55,9 +59,12 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
       const int current = ahead[p];
       ahead[p] = lane_pick(call, share, tile + PREFETCH, warp, lane);
       barrier_wait(shared + EMPTY + 8 * stage, parity);
-      if (lane < ROWS_PER_WARP)
+      const int rows = is_late(share, tile) ? LATE_ROWS_PER_WARP : ROWS_PER_WARP, row = warp * rows + lane;
+      if (lane < rows)
         fetch_row(call, current, shared + RING + stage * STAGE_BYTES + row * ROW_PITCH,
                   shared + MASKS + (stage * TILE + row) * 4, shared + FULL + 8 * stage);
+      else if (lane < ROWS_PER_WARP)
+        barrier_arrive(shared + FULL + 8 * stage);           // for a row that a late tile lacks
       __syncwarp();
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
@@ -109,12 +116,14 @@ __device__ __forceinline__ void load_query(Query& query, const Call& call, const
   }
 }
 
-// A warp's quarter of the logits of one tile, masks added by the first warp, to shared memory.
-__device__ __forceinline__ void multiply_keys(const Query& query, u32 tile, u32 masks, u32 scores, int w, int lane) {
+// A warp's quarter of the logits of one tile's first `tokens`, masks added by the first warp, to shared memory.
+__device__ __forceinline__ void multiply_keys(const Query& query, u32 tile, int tokens, u32 masks, u32 scores, int w,
+                                              int lane) {
   const int g = lane / 4, t = lane % 4;
   const u32 lane_row = (((lane >> 3) & 1) * 8 + (lane & 7)) * ROW_PITCH + (lane >> 4) * 16;
 #pragma unroll
   for (int m = 0; m < TILE / 16; m++) {
+    if (m * 16 >= tokens) break;
     const u32 rows = tile + m * 16 * ROW_PITCH;
     float s[NH][4] = {}, s2[NH][4] = {};                     // two chains for one column of heads
     const auto add = [&](const u32(&a)[4], int j) {

@@ -14,6 +14,10 @@
 // translation is fast at: each part of a page table is fetched once, not once per request that has a row there.
 // A list holds CAPACITY rows; more are done in rounds. Few are copied in the order they are listed in, and so are all
 // where there are no clusters.
+//
+// BETWEEN resolve and attention, resolve has looked the rows up (parts.cuh). Few of few requests are then listed in one
+// step: block b takes every PARTS-th of request r, from (b + r) % PARTS on so that all take equally many, and loads them
+// before it knows how many there are.
 #include "cluster.cuh"
 #include "rows.cuh"
 
@@ -48,12 +52,17 @@ __device__ __forceinline__ u32 sum_before(u32 own, u32* warp_sums, u32& carried)
   return before;
 }
 
+// Misses of a request. BETWEEN, they are written when this kernel already runs, so no __ldg.
+__device__ __forceinline__ int count_of(const int* counts, int request) {
+  return min(max(BETWEEN ? counts[request] : __ldg(counts + request), 0), PICKS);
+}
+
 // first[i] = misses of requests before i, for 0 <= i <= batch; every thread gets the total.
 __device__ __forceinline__ int prefix_counts(const int* counts, int batch, Shared& sh) {
   u32 total = 0;
   for (int start = 0; start < batch; start += THREADS) {
     const int i = start + threadIdx.x;
-    const u32 before = sum_before(i < batch ? min(max(__ldg(counts + i), 0), PICKS) : 0, sh.warp_sums, total);
+    const u32 before = sum_before(i < batch ? count_of(counts, i) : 0, sh.warp_sums, total);
     if (i < batch) sh.first[i] = before;
   }
   if (threadIdx.x == 0) sh.first[batch] = total;
@@ -70,22 +79,19 @@ __device__ __forceinline__ int slots_of(int items, int part) {
 }
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, 2)
-gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* __restrict__ counts,
-       const int* __restrict__ page_map, int batch, int host_pages, u32 bins_per_page, int hot_rows, i64 page_pitch,
-       i64 row_pitch, i64 hot_layer_pitch) {
+gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* counts, const int* __restrict__ page_map,
+       int batch, int host_pages, u32 bins_per_page, int hot_rows, i64 page_pitch, i64 row_pitch, i64 hot_layer_pitch,
+       const uint2* copies) {
   __shared__ Shared sh;
   if constexpr (BETWEEN) {                                   // resolve and attention, each beside this kernel for a while
     wait_for_previous_kernel();
     next_kernel_may_start();
   }
   const int tid = threadIdx.x, lane = lane_id(), part = blockIdx.x % PARTS;
-  const i64 total = prefix_counts(counts, batch, sh), clusters = gridDim.x / PARTS, cluster = blockIdx.x / PARTS;
-  const int first_item = (int)(total * cluster / clusters), end = (int)(total * (cluster + 1) / clusters);
-  const int rounds = (end - first_item + CAPACITY * PARTS - 1) / (CAPACITY * PARTS);
-  const int share = rounds ? (end - first_item + rounds - 1) / rounds : 0;
-  int highest_step = 1;
-  while (2 * highest_step < batch) highest_step *= 2;
 
+  const auto possible = [&](uint2 r) {                       // a copy that resolve listed, as far as it can be made
+    return make_uint2(r.x / PAGE < (u32)host_pages ? r.x : NO_ROW, r.y < (u32)hot_rows ? r.y : NO_ROW);
+  };
   // Loads `load` and on of a row; a token without a host page becomes zeros.
   const auto fetch = [&](uint4(&v)[IN_FLIGHT], uint2 which, int load) {
     const u8* from = host + which.x / PAGE * page_pitch + which.x % PAGE * row_pitch;
@@ -104,6 +110,44 @@ gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* __re
       if (c < CHUNKS && which.y != NO_ROW) *(uint4*)(to + hot_offset(c, hot_layer_pitch)) = v[l];
     }
   };
+  const auto copy_list = [&](int slots) {
+    for (int slot = warp_id(); slot < slots; slot += WARPS) {
+      const uint2 which = sh.list[slot];
+#pragma unroll
+      for (int load = 0; load < LOADS; load += IN_FLIGHT) {
+        uint4 v[IN_FLIGHT];
+        fetch(v, which, load);
+        put(v, which, load);
+      }
+    }
+  };
+
+  if (BETWEEN && batch <= WARP && gridDim.x == PARTS) {      // a request for each lane, and for each of 32 groups of threads
+    const int request = tid / WARPS;
+    const uint2* listed = copies + (i64)request * PICKS;
+    int i = tid % WARPS * PARTS + (part + request) % PARTS;
+    uint2 row = request < batch && i < PICKS ? listed[i] : make_uint2(NO_ROW, NO_ROW);    // maybe beyond the last one
+    const int count = lane < batch ? count_of(counts, lane) : 0;
+    if (__reduce_add_sync(ALL_LANES, count) < min(ORDER_FROM, CAPACITY)) {
+      const int own = (count - (part + lane) % PARTS + PARTS - 1) / PARTS;
+      const int upto = inclusive_sum(own), end = __shfl_sync(ALL_LANES, count, request);
+      int slot = __shfl_sync(ALL_LANES, upto - own, request) + tid % WARPS;
+      for (; i < end; i += WARPS * PARTS, slot += WARPS) {
+        sh.list[slot] = possible(row);
+        if (i + WARPS * PARTS < end) row = listed[i + WARPS * PARTS];
+      }
+      __syncthreads();
+      copy_list(__shfl_sync(ALL_LANES, upto, WARP - 1));
+      return;
+    }
+  }
+
+  const i64 total = prefix_counts(counts, batch, sh), clusters = gridDim.x / PARTS, cluster = blockIdx.x / PARTS;
+  const int first_item = (int)(total * cluster / clusters), end = (int)(total * (cluster + 1) / clusters);
+  const int rounds = (end - first_item + CAPACITY * PARTS - 1) / (CAPACITY * PARTS);
+  const int share = rounds ? (end - first_item + rounds - 1) / rounds : 0;
+  int highest_step = 1;
+  while (2 * highest_step < batch) highest_step *= 2;
 
   for (int begin = first_item; begin < end; begin += share) {
     const int items = min(share, end - begin), slots = slots_of(items, part);
@@ -120,14 +164,16 @@ gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* __re
         if (other < batch && sh.first[other] <= i) request[k] = other;
       }
     int2 miss[MINE];
-#pragma unroll
-    for (int k = 0; k < MINE; k++) {
-      const int slot = k * THREADS + tid, i = begin + item_of(slot, part);
-      miss[k] = slot < slots ? __ldg(misses + (i64)request[k] * PICKS + (i - sh.first[request[k]])) : make_int2(0, -1);
-    }
     uint2 row[MINE];
 #pragma unroll
     for (int k = 0; k < MINE; k++) {
+      const int slot = k * THREADS + tid, i = begin + item_of(slot, part);
+      const i64 at = (i64)request[k] * PICKS + (i - sh.first[request[k]]);
+      if constexpr (BETWEEN) row[k] = slot < slots ? possible(copies[at]) : make_uint2(NO_ROW, NO_ROW);
+      else miss[k] = slot < slots ? __ldg(misses + at) : make_int2(0, -1);
+    }
+#pragma unroll
+    for (int k = 0; k < MINE && !BETWEEN; k++) {
       const u32 token = miss[k].x, to = miss[k].y;
       const bool known = to < (u32)hot_rows && token < (u32)(MAP_PAGES * PAGE);
       const u32 page = known ? __ldg(page_map + (i64)(to / PADDED) * MAP_PAGES + token / PAGE) : NO_ROW;
@@ -177,15 +223,7 @@ gather(const u8* host, u8* hot, const int2* __restrict__ misses, const int* __re
     }
 
     // 3: copy.
-    for (int slot = warp_id(); slot < slots; slot += WARPS) {
-      const uint2 which = sh.list[slot];
-#pragma unroll
-      for (int load = 0; load < LOADS; load += IN_FLIGHT) {
-        uint4 v[IN_FLIGHT];
-        fetch(v, which, load);
-        put(v, which, load);
-      }
-    }
+    copy_list(slots);
     if (begin + share < end) {                             // nobody writes to a list that is still read
       if (ONE_BODY) cluster_barrier();
       else __syncthreads();

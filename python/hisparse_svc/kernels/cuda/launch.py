@@ -56,7 +56,10 @@ def resolve(
     """As `reference.resolve`, on the current stream; `resolver` forces a kernel."""
     device = _device_of(words)
     chosen = resolver or resolver_for(geometry, shared_memory_bytes(device), parted=split is not None)
-    parts = () if split is None else (split.hits.rows, split.hits.counts, split.misses.rows, split.misses.counts)
+    parts: tuple[Tensor, ...] = ()
+    if split is not None:
+        parts = (split.hits.rows, split.hits.counts, split.misses.rows, split.misses.counts)
+        parts += (state.page_map, split.copies)
     resolve_kernel(device, chosen).launch(
         torch.cuda.current_stream(device),
         plan.batch,
@@ -70,7 +73,7 @@ def resolve(
         plan.counts.data_ptr(),
         _i32(geometry.seats),
         *(part.data_ptr() for part in parts),
-        *[0] * (4 - len(parts)),
+        *[0] * (6 - len(parts)),
     )
 
 
@@ -84,16 +87,18 @@ def gather(
     layers: range | None = None,
     blocks: int,
     order_from: int = ORDER_FROM_ROWS,
-    between: bool = False,
+    between: SplitPicks | None = None,
 ) -> None:
     """As `reference.gather`, on the current stream, by `blocks` blocks; in address order from `order_from` rows on.
 
-    `between`: the kernel in front is `resolve`, beside which it may start, and attention may start beside it.
+    `between`: the kernel in front is `resolve` with these parts, beside which it may start, and attention to them may
+    start beside it.
     """
     device = _device_of(hot)
     chosen = layers if layers is not None else range(host.layers)
     rows = row_constants(host.row_bytes, len(chosen), host, hot.stride(1))
-    constants = (*geometry_constants(geometry), *rows, *gather_constants(blocks, order_from, between=between))
+    own = gather_constants(blocks, order_from, between=between is not None)
+    constants = (*geometry_constants(geometry), *rows, *own)
     load_kernel(device, "gather.cu", "gather", constants, threads=gather_threads(blocks), beside=True).launch(
         torch.cuda.current_stream(device),
         blocks,
@@ -109,7 +114,8 @@ def gather(
         _i64(host.page_pitch),
         _i64(host.row_pitch),
         _i64(hot.stride(0)),
-        early=between,
+        0 if between is None else between.copies.data_ptr(),
+        early=between is not None,
     )
 
 

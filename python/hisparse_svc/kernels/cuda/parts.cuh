@@ -1,4 +1,5 @@
-// A resolved step's rows in two parts: those that were hot, and those that the gather is to bring.
+// A resolved step's rows in two parts: those that were hot, and those that the gather is to bring; and what is to be copied,
+// looked up here, where others are counted meanwhile, so that the gather starts with a row and not with a look-up.
 //
 //   rows  [ 7 │ 3 │ -1 │ 9 │ 4 ]  late: 3, 4        hits [ 7 │ 9 │ … ] 2       misses [ 3 │ 4 │ … ] 2     per query row
 //
@@ -8,7 +9,21 @@
 
 struct Parts {
   int *hit_rows, *hit_counts, *miss_rows, *miss_counts;      // [request][query row][TOP_K], and how many of them count
+  const int* page_map;                                       // [seat][MAP_PAGES]
+  uint2* copies;                                             // [request][PICKS]: host row and hot row of each miss listed
 };
+#define PARTS_PARAMETERS                                                                                               \
+  int *hit_rows, int *hit_counts, int *miss_rows, int *miss_counts, const int *page_map, uint2 *copies
+#define PARTS_GIVEN {hit_rows, hit_counts, miss_rows, miss_counts, page_map, copies}
+
+// The host page of a token of a seat, as a number: what is none is larger than any.
+__device__ __forceinline__ u32 page_of(const Parts& parts, int seat, u32 token) {
+  return __ldg(parts.page_map + (i64)seat * MAP_PAGES + token / PAGE);
+}
+__device__ __forceinline__ uint2 copy_of(u32 page, u32 token, int hot_row) {
+  constexpr u32 MOST_PAGES = 0xFFFFFFFFu / PAGE;
+  return make_uint2(page < MOST_PAGES ? page * PAGE + token % PAGE : 0xFFFFFFFFu, hot_row);
+}
 
 // By all threads of a request's block. Pick k of a thread is number place(k) of the request's, and bit k of `late` says
 // whether its row is on its way. tally: 2 x 32 words.

@@ -50,8 +50,8 @@ __device__ __forceinline__ u64 bits_below(u64 bits, u32 token) {
 extern "C" __global__ void __launch_bounds__(THREADS)
 resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64* __restrict__ lengths,
         const int* __restrict__ newest_from, word* words, int* rows, int2* misses, int* counts, int seat_count,
-        int* hit_rows, int* hit_counts, int* miss_rows, int* miss_counts) {
-  const Parts parts = {hit_rows, hit_counts, miss_rows, miss_counts};
+        PARTS_PARAMETERS) {
+  const Parts parts = PARTS_GIVEN;
   extern __shared__ __align__(16) u8 shared_bytes[];
   Shared& sh = *(Shared*)shared_bytes;
   const int tid = threadIdx.x, lane = lane_id(), warp = warp_id();
@@ -188,6 +188,9 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
         const u32 taken = sh.victim[i], token = sh.token[r];
         sh.res[r] = (u16)taken;
         listed[i] = make_int2(token, request.first_row + (int)taken);
+        if constexpr (PARTED)
+          parts.copies[(i64)blockIdx.x * PICKS + i] =
+              copy_of(page_of(parts, seat, token), token, request.first_row + (int)taken);
         list[(u32)(HOT - missing) + i] = pack(taken, token);
       }
       misses_before += __popc(missing_ballot[k]);

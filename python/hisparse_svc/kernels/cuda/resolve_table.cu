@@ -50,8 +50,8 @@ __device__ __forceinline__ u32& at_offset(u32* array, u32 offset) { return *(u32
 extern "C" __global__ void __launch_bounds__(THREADS)
 resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64* __restrict__ lengths,
         const int* __restrict__ newest_from, word* words, int* rows, int2* misses, int* counts, int seat_count,
-        int* hit_rows, int* hit_counts, int* miss_rows, int* miss_counts) {
-  const Parts parts = {hit_rows, hit_counts, miss_rows, miss_counts};
+        PARTS_PARAMETERS) {
+  const Parts parts = PARTS_GIVEN;
   extern __shared__ __align__(16) u8 shared_bytes[];
   Shared& sh = *(Shared*)shared_bytes;
   const int tid = threadIdx.x, lane = lane_id(), warp = warp_id();
@@ -150,6 +150,7 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
   int missing = 0;
   u32 late = 0;                                              // bit k: the row of pick k is on its way
   u32 misses_before = 0, leaders[MINE] = {}, follows[MINE];   // ballots of leading picks; offset of an unserved leader
+  u32 page[MINE];                                            // PARTED: of a leading pick, on its way while others are counted
   if (unserved != 0) {
     // 4: a pick without a slot leads if the table has its number; else its leader may have been served already.
     u32 in_warp = 0;
@@ -167,6 +168,7 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
         }
         if (slot[k] == UNRESOLVED) late |= 1u << k;
       }
+      if constexpr (PARTED) page[k] = leads ? page_of(parts, seat, picked[k]) : 0;
       leaders[k] = __ballot_sync(ALL_LANES, leads);
       in_warp += __popc(leaders[k]);
     }
@@ -198,6 +200,8 @@ resolve(const int* __restrict__ seats, const int* __restrict__ picks, const i64*
         slot[k] = sh.victim[i];
         sh.res[first_pick + WARP * k] = slot[k];
         listed[i] = make_int2(picked[k], request.first_row + (int)slot[k]);
+        if constexpr (PARTED)
+          parts.copies[(i64)blockIdx.x * PICKS + i] = copy_of(page[k], picked[k], request.first_row + (int)slot[k]);
         list[(u32)(HOT - missing) + i] = pack(slot[k], picked[k]);
       }
       misses_before += __popc(leaders[k]);
