@@ -153,10 +153,10 @@ class CapacityRouter(RequestRouter):
             sent.routed = str(replica_id.unique_id) == sent.known.member.name
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """It is over; Ray says so from a thread of its own."""
+        """It is over there; Ray says so from a thread of its own, also of a replica that turned it down."""
         super().on_request_completed(replica_id, internal_request_id)
         sent = self._sent.get(internal_request_id)
-        if sent is not None:
+        if sent is not None and sent.known.member.name == str(replica_id.unique_id):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is routed any more
                 sent.loop.call_soon_threadsafe(self._over, internal_request_id)
 
