@@ -430,7 +430,7 @@ pub const FLEET_PROBE_FIRST: Duration = Duration::from_millis(250);
 /// … up to this.
 pub const FLEET_PROBE_MOST: Duration = Duration::from_secs(10);
 
-/// First rest between two looks of a request that waits for room, and the longest; looks cost no call.
+/// First rest between two looks of a request that waits for room or was refused, and the longest; looks cost no call.
 pub const FLEET_LOOK_FIRST: Duration = Duration::from_millis(20);
 /// See [`FLEET_LOOK_FIRST`].
 pub const FLEET_LOOK_MOST: Duration = Duration::from_millis(200);

@@ -4,7 +4,7 @@
 //!   next ─► Ask(node) ─► answered ─┬─ Granted: done
 //!    ▲                             ├─ Full, Unready, NeverFits, Unsent, Failed: not this node, for a while or for good
 //!    │                             └─ Unknown ─► Settle(node) ─► settled
-//!    ├─ Rest: nobody has room; look again (no call is made)
+//!    ├─ Rest: nobody has room, or a node had none against its view; look again (no call is made)
 //!    └─ Refuse: nobody ever can, patience is over, or no further attempt is left in the budget
 //! ```
 //! One step at a time, and one node at a time: a request never holds two leases.
@@ -111,6 +111,8 @@ pub struct Placing {
     waited: bool,
     claim: Option<Moment>,
     called_last: bool,
+    refusals: Backoff,
+    rests_until: Moment,
     tally: Tally,
 }
 
@@ -130,6 +132,8 @@ impl Placing {
             waited: false,
             claim: None,
             called_last: false,
+            refusals: Backoff::default(),
+            rests_until: now,
             tally: Tally::default(),
         }
     }
@@ -156,10 +160,15 @@ impl Placing {
         if let Some(node) = self.unsettled {
             return if now < self.ends { Step::Settle(node) } else { Step::Refuse(Why::Unsettled(node)) };
         }
+        let left = self.patience_ends.saturating_since(now);
+        let rest = self.rests_until.saturating_since(now).min(left);
+        if !rest.is_zero() {
+            self.waited = true;
+            return Step::Rest(rest);
+        }
         let Choice { best, tally } = router.choose(&self.demand, &self.bars, now);
         self.tally = tally;
         let Some(candidate) = best else { return self.nobody(router, now) };
-        let left = self.patience_ends.saturating_since(now);
         if (self.waited || candidate.tight) && !left.is_zero() {
             let claim = *self.claim.get_or_insert_with(|| router.gate.claim(now, &mut router.dice));
             let held = claim.saturating_since(now);
@@ -194,7 +203,12 @@ impl Placing {
         router.ended(node, &amounts, answers, now);
         match answer {
             Answer::Granted { .. } => router.gate.won(),
-            Answer::Full(_) => router.gate.lost(),
+            Answer::Full(_) => {
+                // The picture showed room that is gone. Whoever looks again at once sees more of the same picture.
+                let rest = self.refusals.rest_within(FLEET_LOOK_FIRST, FLEET_LOOK_MOST, &mut router.dice);
+                self.rests_until = now.saturating_add(rest);
+                router.gate.lost();
+            }
             _ => {}
         }
         let mut until = |rest: Duration| {

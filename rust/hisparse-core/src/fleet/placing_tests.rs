@@ -1,5 +1,5 @@
 use super::*;
-use crate::fleet::{Dice, Settings, View};
+use crate::fleet::{Dice, Gate, Settings, View};
 use crate::ledger::Pool;
 use crate::limits::{FLEET_FAILURES, FLEET_RETRY_SAVINGS};
 
@@ -89,6 +89,27 @@ fn a_request_that_has_waited_makes_one_last_call_and_gives_up() {
     placing.answered(&mut router, full, at(1_000));
     assert_eq!(placing.next(&mut router, at(1_000)), Step::Refuse(Why::Busy));
     assert_eq!(placing.attempts(), 2);
+}
+
+#[test]
+fn a_request_that_is_refused_against_a_view_looks_again_after_rests_that_double_within_its_patience() {
+    for seed in 0..50 {
+        let (mut router, _) = fleet(&[view(100); 12]);
+        router.dice = Dice::of_seed(seed);
+        let (mut placing, mut now, mut rests) = (placing(&mut router, 64, 3_000), 0, Vec::new());
+        for _ in 0..8 {
+            let Step::Ask(_) = placing.next(&mut router, at(now)) else { panic!("seed {seed}, {now} ms: no call") };
+            placing.answered(&mut router, Answer::Full(Duration::from_secs(60)), at(now));
+            router.gate = Gate::default(); // its window is another reason to rest
+            let Step::Rest(rest) = placing.next(&mut router, at(now)) else { panic!("seed {seed}, {now} ms: no rest") };
+            rests.push(rest);
+            now += u64::try_from(rest.as_micros().div_ceil(1_000)).unwrap();
+        }
+        assert!(rests[0] <= FLEET_LOOK_FIRST * 6 / 5 && rests[7] >= FLEET_LOOK_MOST * 4 / 5, "seed {seed}: {rests:?}");
+        assert!(rests.iter().all(|rest| *rest <= FLEET_LOOK_MOST * 6 / 5), "seed {seed}: {rests:?}");
+        let last = placing.next(&mut router, at(2_999));
+        assert!(!matches!(last, Step::Rest(rest) if rest > Duration::from_millis(1)), "seed {seed}: {last:?}");
+    }
 }
 
 #[test]
