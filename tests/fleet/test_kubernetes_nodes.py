@@ -219,7 +219,7 @@ def test_after_a_broken_connection_it_goes_on_from_what_was_taken_in(server: Ser
     ("kind", "code", "error", "remedy"),
     [
         ("hisparsenodes", 403, NotAllowed, "bind the Role hisparse-node-reader to this account"),
-        ("leases", 401, NotAllowed, "bind the Role hisparse-node-reader to this account"),
+        ("leases", 401, NotAllowed, "look whether the token or certificate is this cluster's"),
         ("hisparsenodes", 404, Unreachable, "apply deploy/kubernetes/cluster"),
         ("hisparsenodes", 429, Unreachable, "look at the API server"),
         ("leases", 503, Unreachable, "look at the API server"),

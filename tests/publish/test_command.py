@@ -41,6 +41,16 @@ def test_without_a_cluster_it_says_how_to_name_one(command: tuple[str, ...]) -> 
     assert told.errors[-1].endswith("run it in a pod, or set KUBECONFIG")
 
 
+@pytest.mark.parametrize("text", ["not: [yaml", "- 1", "clusters: 3\n"])
+def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
+    path = tmp_path / "config"
+    path.write_text(text)
+    told = run("fleet", "--target", "kubernetes-nodes:serving", env={**NOWHERE, "KUBECONFIG": str(path)})
+    assert told.code == 2
+    assert f"the file {path}" in told.errors[0]
+
+
 def test_without_the_client_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "kubernetes.client", None)
     with pytest.raises(InvalidInput) as refused:

@@ -46,12 +46,19 @@ def test_everything_that_is_missing_is_said_at_once() -> None:
         ({"address": "10.0.0.7:0"}, "--address"),
         ({"address": "10.0.0.7:65536"}, "--address"),
         ({"address": "unix:/run/h.sock"}, "--address"),
+        ({"address": "0.0.0.0:7411"}, "--address"),
+        ({"address": "[::]:7411"}, "--address"),
         ({"POD_UID": "not a uid"}, "POD_UID"),
     ],
 )
 def test_what_cannot_be_read_is_named(given: dict[str, str], field: str) -> None:
     pod = {key: value for key, value in POD.items() if key != "POD_UID"}
     assert [name for name, _ in problems(**{**pod, **given})] == [field]
+
+
+def test_a_name_that_kubernetes_does_not_take_is_answered_with_the_rule() -> None:
+    with pytest.raises(InvalidInput, match="must have 1 to 253 of a-z, 0-9, - and"):
+        identity.read(POD | {"POD_NAME": "Nö"})
 
 
 def test_a_pod_does_not_own_the_object_of_another_name() -> None:

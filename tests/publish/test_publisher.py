@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hisparse_svc.kube.api import Away, Rejected
+from hisparse_svc.kube.api import Away, Rejected, Untrusted
 from hisparse_svc.kube.objects import DRAINING, RECOVERING, UNREACHABLE, Condition
 from hisparse_svc.kube.publisher import Publisher
 from hisparse_svc.kube.telling import Teller
@@ -96,6 +96,29 @@ def test_a_node_that_was_never_heard_is_not_written() -> None:
     assert scene.at(1.0) == [OBJECT, STATUS, LEASE]
 
 
+def test_a_node_that_does_not_answer_is_told_with_its_reason_each_minute_and_when_it_is_back() -> None:
+    scene = Scene()
+    scene.node.seen = Condition(UNREACHABLE, "there is no socket at /run/h.sock", None, None)
+    scene.at(0.0)
+    scene.at(4.9)
+    assert scene.lines == [], "it may only be starting"
+    for now in range(5, 124):
+        scene.at(float(now))
+    assert scene.lines == 2 * ["warning: the node does not answer: there is no socket at /run/h.sock"]
+    scene.node.seen = Condition(RECOVERING, "its pool is being made", None, INFO)
+    scene.at(124.0)
+    assert "the node answers again, and is Recovering: its pool is being made" in scene.lines
+    scene.node.seen = condition()
+    scene.at(125.0)
+    scene.lines.clear()
+    scene.node.seen = condition(UNREACHABLE, "nothing answers")
+    scene.at(126.0)
+    assert scene.lines == ["warning: the node does not answer: nothing answers"], "it has answered before: at once"
+    scene.node.seen = condition()
+    scene.at(127.0)
+    assert scene.lines[1:] == ["the node answers again, and is Serving"]
+
+
 FAILURES = {
     "away": (Away("the Kubernetes API at https://10.96.0.1 does not answer: refused; look"), "NetworkPolicy"),
     "401": (Rejected(401, "Unauthorized", "Unauthorized"), "its token is not taken"),
@@ -103,6 +126,16 @@ FAILURES = {
     "404": (Rejected(404, "NotFound", "the server could not find the requested resource"), "deploy/kubernetes/cluster"),
     "409": (Rejected(409, "Conflict", "being deleted"), "tried again"),
     "422": (Rejected(422, "Invalid", "free must not be more than total"), "of this version"),
+    "policy": (
+        Rejected(
+            422,
+            "Invalid",
+            "ValidatingAdmissionPolicy 'hisparse-node-writes-itself' with binding 'hisparse-node-writes-itself' denied "
+            "request: a publisher's object is owned by its own pod",
+        ),
+        "set POD_NAME, POD_UID and the token by the pod's own",
+    ),
+    "untrusted": (Untrusted("the Kubernetes API at https://10.96.0.1 cannot be trusted: self-signed; x"), "ca.crt"),
     "429": (Rejected(429, "TooManyRequests", "slow down", 7.0), "a longer --refresh"),
     "500": (Rejected(500, "InternalError", "etcd"), "look at the API server"),
     "503": (Rejected(503, "ServiceUnavailable", "starting", 3.0), "look at the API server"),
@@ -132,7 +165,7 @@ def test_each_failure_is_told_once_with_a_remedy_counted_and_tried_again_after_a
     warnings = [each for each in scene.lines if each.startswith("warning: ")]
     assert len(warnings) == 1, "the same is told again after a minute of the real clock alone"
     what = "lease" if end == LEASE else "node"
-    assert scene.teller.counts[what, word] == 1 + len(times)
+    assert scene.teller.counts[what, {"policy": "422", "untrusted": "away"}.get(word, word)] == 1 + len(times)
     scene.server.answers.clear()
     assert any(end in scene.at(float(now)) for now in range(121, 200))
     assert f"the {kind} is written again, after {1 + len(times)} failures" in scene.lines

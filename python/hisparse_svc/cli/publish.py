@@ -99,7 +99,9 @@ def _say(who: Identity, *, as_json: bool) -> None:
 def _between(flag: str, text: str | None, default: float, least: float, most: float) -> float:
     number = remote.seconds(flag, text, default, zero=False)
     if not least <= number <= most:
-        raise InvalidInput([Problem(flag, f'"{text}"', f"must be from {least:g} to {most:g} seconds", "write 20")])
+        raise InvalidInput(
+            [Problem(flag, f'"{text}"', f"must be from {least:g} to {most:g} seconds", f"write {default:g}")]
+        )
     return number
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
+import ssl
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
@@ -31,6 +33,9 @@ QUIET_S = 15.0
 MOST_TEXT = 500
 """Letters of a server's message that are kept."""
 
+TRUST = "look whether the authority that is configured, ca.crt or certificate-authority, is this cluster's"
+"""What to do about a certificate."""
+
 APPLY = "application/apply-patch+yaml"
 """Server-side apply; JSON is YAML."""
 
@@ -39,6 +44,10 @@ Document = dict[str, Any]
 
 class Away(Unreachable):
     """The API server does not answer."""
+
+
+class Untrusted(Away):
+    """Something answers, and its certificate cannot be checked or is not the API server's."""
 
 
 class Rejected(HiSparseError):
@@ -193,6 +202,8 @@ class Api:
     def _away(self, failure: Exception) -> Away:
         what = str(getattr(failure, "reason", None) or failure)[:MOST_TEXT]
         where = self._configuration.host
+        if isinstance(failure, (ssl.SSLError, self._errors.SSLError)):
+            return Untrusted(f"the Kubernetes API at {where} cannot be trusted: {what}; {TRUST}")
         return Away(f"the Kubernetes API at {where} does not answer: {what}; look whether it is up and let through")
 
 
@@ -252,10 +263,19 @@ def configured(client: Any) -> Any:
     try:
         config.load_incluster_config(client_configuration=settings)
     except config.ConfigException:
+        named = os.environ.get("KUBECONFIG", "")
+        where = f"the file {named}" if named else "~/.kube/config"
         try:
             config.load_kube_config(client_configuration=settings)
         except config.ConfigException as failure:
-            rule = f"no cluster is configured: {failure}"
+            rule = (
+                f"no cluster is configured: this is no pod, and {where} names none: {_short(str(failure)).rstrip('.')}"
+            )
             problem = Problem("cluster", "unknown", rule, "run it in a pod, or set KUBECONFIG")
             raise InvalidInput([problem]) from None
+        except (
+            Exception
+        ) as failure:  # of YAML, of base64, of a field of another type: that client lets all of them through
+            rule = f"{where} cannot be read as a kubeconfig: {_short(str(failure))}"
+            raise InvalidInput([Problem("cluster", "unknown", rule, "correct it, or set KUBECONFIG")]) from None
     return settings

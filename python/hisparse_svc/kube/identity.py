@@ -25,6 +25,13 @@ LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 NAMESPACE = re.compile(LABEL)
 NAME = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")
 UID = re.compile(r"[A-Za-z0-9-]{1,63}")
+RULES = {
+    NAMESPACE: "must have 1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends",
+    NAME: "must have 1 to 253 of a-z, 0-9, - and ., with a letter or digit at both ends and beside each dot",
+    UID: "must have 1 to 63 of A-Z, a-z, 0-9 and -",
+}
+NOWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - what is refused
+"""Addresses that a service listens on and that lead whoever dials them to himself."""
 
 
 def read(
@@ -52,7 +59,7 @@ def read(
     def check(field: str, text: str | None, rule: re.Pattern[str], remedy: str) -> str:
         if text and rule.fullmatch(text):
             return text
-        shown, wrong = (f'"{text[:80]}"', "cannot be read as one") if text else ("missing", "must be known")
+        shown, wrong = (f'"{text[:80]}"', RULES[rule]) if text else ("missing", "must be known")
         problems.append(Problem(field, shown, wrong, remedy))
         return ""
 
@@ -83,5 +90,10 @@ def _address(address: str | None, pod_ip: str, target: str, problems: list[Probl
         shown = f'"{text[:80]}"' if text else "missing"
         remedy = "give --address HOST:PORT, or set POD_IP by the downward API"
         problems.append(Problem("--address", shown, "must be HOST:PORT, where routers reach the node", remedy))
+        return ""
+    if found[1] in NOWHERE:
+        rule = "is where a service listens, and no address of one: each router would dial itself"
+        remedy = "give the address of the node's machine or pod, or set POD_IP by the downward API"
+        problems.append(Problem("--address", f'"{text}"', rule, remedy))
         return ""
     return found[0]

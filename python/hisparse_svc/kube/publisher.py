@@ -104,6 +104,7 @@ class Publisher:
         """Write what is due; give when the next thing is, if nothing changes before."""
         self._teller.looked_at = time.monotonic()
         seen = self._node.condition()
+        self._teller.saw(seen.state, seen.reason, now, known=seen.info is not None)
         nexts = [now + LOOK_S]
         if seen.info is not None:
             nexts.append(max(self._pace.due_at(seen, now), self._rests["node"].until))

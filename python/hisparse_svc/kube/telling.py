@@ -4,6 +4,7 @@
 
     failure ─► one line: what, why, what to do ─ the same again ─► counted; a line each minute
     write   ─► counted; a line where failures went before
+    node    ─► a line where it does not answer, each minute, and where it answers again
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kube.api import Away, Rejected
+from hisparse_svc.kube.api import TRUST, Away, Rejected, Untrusted
+from hisparse_svc.kube.objects import SERVING, UNREACHABLE
 from hisparse_svc.rpc.target import HOST_PORT
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 AGAIN_S = 60.0
 """The same failure is told again after so long."""
+FIRST_S = 5.0
+"""A node that has never answered is told of after so long: it may only be starting."""
 HUNG_S = 60.0
 """A publisher that has not looked at its node for so long hangs: `/healthz` says so, and a new start helps."""
 
@@ -42,8 +46,19 @@ REMEDIES = {
 """What to do about each code of HTTP."""
 
 
+OF_A_POLICY = "ValidatingAdmissionPolicy 'hisparse-node-writes-itself'"
+"""In the message of a write that the policy of deploy/kubernetes/cluster refuses; its code is 422 as well."""
+
+
 def remedy(failure: Away | Rejected) -> str:
     """Say what to do about a failure."""
+    if isinstance(failure, Untrusted):
+        return TRUST
+    if isinstance(failure, Rejected) and OF_A_POLICY in failure.text:
+        return (
+            "set POD_NAME, POD_UID and the token by the pod's own, as deploy/kubernetes/components/directory does, "
+            "and no --name"
+        )
     if isinstance(failure, Away):
         return "look whether it is up, and whether a NetworkPolicy lets this pod reach it"
     return REMEDIES.get(failure.status, "look at the API server; it is tried again")
@@ -66,6 +81,8 @@ class Teller:
         self._say, self._as_json = say, as_json
         self._lock = threading.Lock()
         self._told: dict[tuple[str, str], float] = {}
+        self._state, self._state_at, self._was_silent = "", 0.0, False
+        self._state_told_at: float | None = None
         self.counts: Counter[tuple[str, str]] = Counter()
         """Writes by object and outcome: `done`, `away`, or the code of HTTP."""
         self.written_at: dict[str, float] = {}
@@ -98,6 +115,27 @@ class Teller:
         self.line(
             "warning", message, event="failed", object=what, code=word, failures=failures, rest_s=round(rest_s, 1)
         )
+
+    def saw(self, state: str, reason: str, now: float, *, known: bool) -> None:
+        """The node is in a state; one that does not answer is told of, each minute, and when it is back.
+
+        Args:
+            state: Its state.
+            reason: Why.
+            now: Seconds of the caller's clock.
+            known: Whether it has ever answered.
+        """
+        if state != self._state:
+            self._state, self._state_at, self._state_told_at = state, now, None
+        if state == UNREACHABLE:
+            due = self._state_at + (0.0 if known else FIRST_S)
+            if now >= (due if self._state_told_at is None else self._state_told_at + AGAIN_S):
+                self._state_told_at, self._was_silent = now, True
+                self.line("warning", f"the node does not answer: {reason}", event="node", state=state)
+        elif self._was_silent:
+            self._was_silent = False
+            why = "" if state == SERVING else f": {reason}"
+            self.line("info", f"the node answers again, and is {state}{why}", event="node", state=state)
 
     def line(self, level: str, message: str, **fields: Any) -> None:
         """Print one line."""

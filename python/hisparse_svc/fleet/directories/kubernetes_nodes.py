@@ -114,7 +114,9 @@ class KubernetesNodes:
         if not isinstance(failure, Rejected):
             return failure
         what = f"{kind} of the namespace {self.namespace} cannot be read: {failure}"
-        if failure.status in (401, 403):
+        if failure.status == 401:
+            return NotAllowed(f"{what}; look whether the token or certificate is this cluster's, and not too old")
+        if failure.status == 403:
             return NotAllowed(f"{what}; bind the Role hisparse-node-reader to this account there")
         if failure.status == 404:
             return Unreachable(f"{what}; the cluster has no such kind: apply deploy/kubernetes/cluster")
