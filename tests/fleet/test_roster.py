@@ -26,7 +26,7 @@ def document(kind: str, name: str, body: dict[str, Any], written: datetime | Non
 
 
 def node(name: str, state: str = "Serving", *, written: datetime | None = None, **fields: int) -> dict[str, Any]:
-    identity = objects.Identity("serving", name, f"10.0.0.{len(name)}:7411")
+    identity = objects.Identity("serving", name, f"{name}.serving:7411")
     seen = condition(state, **fields)
     assert seen.info is not None
     body = {"spec": objects.node_body(identity, seen.info)["spec"]}
@@ -171,7 +171,47 @@ def test_members_are_those_that_have_not_left_the_roomiest_first() -> None:
     assert members[3].target == "[fd00::7]:7411"
     made.take_node(Changed("7", node("roomy", "Stopped"), gone=False), 1_002.0)
     made.take_node(Changed("8", node("tight"), gone=True), 1_002.0)
+    made.take_lease(Changed("8", lease("tight"), gone=True), 1_002.0)
     assert [member.name for member in made.members(1_002.0)] == ["draining", "young", "unheard"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "not listed"])
+def test_a_node_whose_object_alone_is_gone_stays_for_as_long_as_somebody_vouches_for_it(how: str) -> None:
+    made = roster("a", "b")
+    if how == "deleted":
+        assert made.take_node(Changed("6", node("a"), gone=True), 1_001.0)
+        made.take_node(Changed("7", node("b"), gone=True), 1_001.0)
+    else:  # the kind was deleted, and is there again without objects
+        made.lost(1_001.0)
+        made.take_node(Listed("9", [], SERVER), 1_020.0)
+        made.take_lease(Stands("9"), 1_001.0)
+    made.take_lease(Changed("8", lease("a", 1), gone=False), 1_010.0)
+    assert stale(made, 1_029.9) == {"a": False, "b": False}
+    assert made.next_stale_at(1_010.0) == 1_030.0
+    assert stale(made, 1_030.0) == {"a": False}, "nobody vouches for b, and it has no object"
+    made.take_node(Changed("9", node("a", "Draining"), gone=False), 1_031.0)
+    assert [member.hint.state for member in made.members(1_031.0) if member.hint] == ["draining"]
+    made.take_node(Changed("10", node("a", "Stopped"), gone=False), 1_032.0)
+    made.take_node(Changed("11", node("a", "Stopped"), gone=True), 1_032.0)
+    assert made.members(1_032.0) == (), "it has said that it leaves"
+
+
+def test_a_node_whose_object_and_lease_are_gone_has_left() -> None:
+    made = roster("a", "b")
+    made.take_node(Changed("6", node("a"), gone=True), 1_001.0)
+    assert made.take_lease(Changed("7", lease("a"), gone=True), 1_001.0), "told at once"
+    assert stale(made, 1_001.0) == {"b": False}
+
+
+def test_of_two_objects_at_one_address_the_one_that_is_vouched_for_is_the_member() -> None:
+    made = roster("decode-0")
+    again = node("renamed")
+    again["spec"]["address"] = node("decode-0")["spec"]["address"]
+    made.take_node(Changed("6", again, gone=False), 1_010.0)
+    assert stale(made, 1_010.0) == {"decode-0": False}, "nobody vouches for the new one yet"
+    made.take_lease(Changed("7", lease("renamed"), gone=False), 1_010.0)
+    assert stale(made, 1_029.0) == {"decode-0": False}
+    assert stale(made, 1_030.0) == {"renamed": False}
 
 
 def test_hints_make_no_other_member() -> None:

@@ -229,6 +229,29 @@ def test_while_the_api_server_is_away_all_goes_on_and_then_it_is_followed_again(
     until(is_stale(fleet, "decode-0"), 15.0)
 
 
+def test_a_kind_that_is_deleted_and_made_anew_takes_no_node_from_a_router(scene: Scene) -> None:
+    scene.refresh_s = "5"
+    names = {"decode-0", "decode-1"}
+    for name in sorted(names):
+        scene.node(name)
+    fleet = scene.fleet()
+    until(lambda: set(states(fleet)) == names)
+    done = scene.kube.kubectl("delete", "crd", "hisparsenodes.hisparse.io")
+    try:
+        assert done.code == 0, done.err
+        until(lambda: "the cluster has no such kind" in str(fleet.failure), 10.0)
+        assert set(states(fleet)) == names
+        fleet.admit(9_000, 1_000).release()
+    finally:
+        install(scene.kube)
+    until(lambda: fleet.failure is None, 20.0)
+    anew = time.monotonic() + 60.0
+    while not all(scene.shown(name).get("status") for name in names):
+        assert set(states(fleet)) == names, "also while the kind is there without its objects"
+        assert time.monotonic() < anew
+        time.sleep(0.2)
+
+
 def test_without_the_kind_both_sides_say_what_to_apply_and_go_on_when_it_is_there(scene: Scene) -> None:
     done = scene.kube.kubectl("delete", "crd", "hisparsenodes.hisparse.io")
     assert done.code == 0, done.err

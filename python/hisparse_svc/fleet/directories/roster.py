@@ -9,6 +9,10 @@
 A Lease counts for its duration from when this process saw it renewed, as leader election does it: no other machine's
 clock has a part in that. Only at first sight its age is the API server's: when it was written, against the time of the
 answer. While the watch is down nobody can be seen to renew, so that time does not count.
+
+A node leaves by its own word, `Stopped`, or where its object and its Lease are gone. An object that is deleted under a
+Lease that goes on being renewed is a mistake, such as the whole kind deleted: its publisher makes it anew, and until
+then the node stays. Of two objects at one address, as a pod under another name leaves them, one is the member.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ class Roster:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Heard] = {}
+        self._deleted: dict[str, Heard] = {}
+        """Objects that went without the word `Stopped`, as they were last."""
         self._leases: dict[str, Heard] = {}
         self._deaf_since: float | None = None
         """Since when no renewal can be seen."""
@@ -58,11 +64,24 @@ class Roster:
     def take_node(self, event: Event, now: float) -> bool:
         """Take in what happened to a HisparseNode; whether who is a member may be another now."""
         if isinstance(event, Changed):
-            before = self._nodes.get(_name(event.document))
+            name = _name(event.document)
+            before = self._nodes.get(name)
             _take(self._nodes, event, now, _node_word, "status")
+            self._keep({} if before is None or not event.gone else {name: before}, now)
             return event.gone or before is None or _who(before.document) != _who(event.document)
+        known = dict(self._nodes) if isinstance(event, Listed) else {}
         _take(self._nodes, event, now, _node_word, "status")
+        self._keep(known, now)
         return isinstance(event, Listed)
+
+    def _keep(self, known: dict[str, Heard], now: float) -> None:
+        """Keep those of `known` whose object has gone, and forget those that nobody vouches for any more."""
+        now = self._heard_until(now)
+        self._deleted = {
+            name: heard
+            for name, heard in {**self._deleted, **known}.items()
+            if name not in self._nodes and _state(heard) != objects.STOPPED and now < self._stale_at(name)
+        }
 
     def take_lease(self, event: Event, now: float) -> bool:
         """Take in what happened to a Lease; whether who is stale may be another now."""
@@ -83,23 +102,27 @@ class Roster:
 
     def members(self, now: float) -> tuple[Member, ...]:
         """Give all nodes that have not left: those that grant and have most room first, stale ones last."""
-        now = now if self._deaf_since is None else min(now, self._deaf_since)
-        found = []
-        for name, heard in self._nodes.items():
-            document, status = heard.document, heard.document.get("status") or {}
-            target = str((document.get("spec") or {}).get("address", ""))
-            if HOST_PORT.fullmatch(target) is None or status.get("state") == objects.STOPPED:
+        now = self._heard_until(now)
+        self._keep({}, now)
+        found: dict[str, Member] = {}
+        for name, heard in (*self._nodes.items(), *self._deleted.items()):
+            target, state = str((heard.document.get("spec") or {}).get("address", "")), _state(heard)
+            if HOST_PORT.fullmatch(target) is None or state == objects.STOPPED:
                 continue
-            state = str(status.get("state") or "unknown").lower()
-            hint = Hint(state, now >= self._stale_at(name), heard.at, heard.capacity)
-            found.append(Member(name[:LONGEST_NAME], target, hint))
-        return tuple(sorted(found, key=_order))
+            hint = Hint((state or "unknown").lower(), now >= self._stale_at(name), heard.at, heard.capacity)
+            member = Member(name[:LONGEST_NAME], target, hint)
+            found[target] = min(found.get(target, member), member, key=_claim)
+        return tuple(sorted(found.values(), key=_order))
+
+    def _heard_until(self, now: float) -> float:
+        """Give the time up to which renewals could be seen."""
+        return now if self._deaf_since is None else min(now, self._deaf_since)
 
     def next_stale_at(self, now: float) -> float:
         """Give when the next node becomes stale if nothing is heard before; infinity where none does."""
         if self._deaf_since is not None:
             return math.inf
-        return min((at for at in map(self._stale_at, self._nodes) if at > now), default=math.inf)
+        return min((at for at in map(self._stale_at, (*self._nodes, *self._deleted)) if at > now), default=math.inf)
 
     def _stale_at(self, name: str) -> float:
         heard = self._leases.get(name)
@@ -135,6 +158,10 @@ def _who(document: Document) -> tuple[object, ...]:
     return (document.get("spec") or {}).get("address"), status.get("state")
 
 
+def _state(heard: Heard) -> str:
+    return str((heard.document.get("status") or {}).get("state") or "")
+
+
 def _since(last: Heard | None, heard: Heard, now: float) -> Heard:
     """Give what was heard with when it was new: of one that says the same as the last, when that was."""
     if last is not None:
@@ -163,6 +190,11 @@ def _lease_word(document: Document) -> str:
     return " ".join(
         str(spec.get(field)) for field in ("holderIdentity", "renewTime", "acquireTime", "leaseTransitions")
     )
+
+
+def _claim(member: Member) -> tuple[bool, str]:
+    """Which of several at one address is the member: one that is vouched for, and always the same one of these."""
+    return member.hint is None or member.hint.stale, member.name
 
 
 def _order(member: Member) -> tuple[bool, bool, int, str]:
