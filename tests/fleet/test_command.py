@@ -52,7 +52,8 @@ def test_a_fleet_of_nobody_is_unreachable(tmp_path: Path) -> None:
     assert told.errors[0].startswith("none of 2 nodes answers: unix:")
     (tmp_path / "nodes").write_text("")
     told = run("fleet", "--target", f"file:{tmp_path}/nodes")
-    assert (told.code, told.errors) == (3, ["the fleet has no node; look whether its directory names any"])
+    remedy = "look whether it is named rightly, and whether nodes are there"
+    assert (told.code, told.errors) == (3, [f"the fleet has no node: the file {tmp_path}/nodes names none; {remedy}"])
     told = run("fleet", "--target", f"file:{tmp_path}/absent")
     assert (told.code, len(told.errors)) == (3, 1)
     assert told.errors[0].startswith(f'the fleet has no node: nodes is "{tmp_path}/absent": must be a file that exists')

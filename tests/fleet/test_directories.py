@@ -41,7 +41,7 @@ def test_a_node_of_two_names_is_refused() -> None:
     [
         ("unix:/run/a.sock,10.0.0.7:7411", StaticList, "the list of nodes"),
         ("file:/etc/nodes", WatchedFile, "the file /etc/nodes"),
-        ("dns:localhost:7411", DnsName, "the addresses of localhost"),
+        ("dns:localhost:7411", DnsName, "the name localhost"),
     ],
 )
 def test_a_text_names_its_directory(text: str, kind: type, shown: str) -> None:
@@ -53,6 +53,23 @@ def test_a_text_names_its_directory(text: str, kind: type, shown: str) -> None:
 def test_a_crooked_directory_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         directories.read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("kubernetes-node:serving", "did you mean kubernetes-nodes:serving?"),
+        ("files:/etc/nodes", "did you mean file:/etc/nodes?"),
+        ("k8s:serving", "kubernetes-nodes:NAMESPACE"),
+        ("http://10.0.0.7:7411", "unix:PATH, or a list"),
+        ("dekode_ä=10.0.0.7:7411", "write decode-0=10.0.0.7:7411"),
+    ],
+)
+def test_a_mistyped_kind_or_name_is_answered_with_what_may_be_meant(text: str, meant: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        directories.read(text)
+    (problem,) = refused.value.problems
+    assert meant in problem.remedy
 
 
 def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
@@ -82,6 +99,8 @@ def test_a_file_that_cannot_be_read_names_its_lines(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as raised:
         next(WatchedFile(path).follow(threading.Event()))
     values = [problem.value for problem in raised.value.problems]
+    fields = [problem.field for problem in raised.value.problems]
+    assert fields == [f"{path}, line {number}," for number in (2, 3, 4, 5)]
     assert values == ['"no target"', '"also: none"', f'"{two[2:]}"', f'"{"x" * 253}…"']
 
 

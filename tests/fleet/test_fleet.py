@@ -109,10 +109,35 @@ def test_what_never_fits_is_one_error_at_once(serve: Callable[..., Served], flee
 
 def test_an_empty_fleet_says_so(tmp_path: Path, fleet_of: Callable[..., Any]) -> None:
     (tmp_path / "nodes").write_text("# none yet\n")
-    with pytest.raises(fleet.EmptyFleet, match="the fleet has no node; look whether its directory names any"):
+    with pytest.raises(
+        fleet.EmptyFleet, match=r"the fleet has no node: the file .*/nodes names none; look whether it is named rightly"
+    ):
         fleet_of(f"file:{tmp_path}/nodes").admit(100)
     with pytest.raises(fleet.EmptyFleet, match="no node: nodes is"):
         fleet_of(f"file:{tmp_path}/absent").admit(100)
+
+
+class Hung:
+    """A directory that never says anything."""
+
+    def follow(self, closing: threading.Event) -> Iterator[tuple[fleet.Member, ...]]:
+        closing.wait()
+        yield from ()
+
+    def __str__(self) -> str:
+        return "the hung directory"
+
+
+def test_a_directory_that_does_not_answer_is_waited_for_once_and_named(fleet_of: Callable[..., Any]) -> None:
+    begun = time.monotonic()
+    nodes = fleet_of(Hung(), timeout_s=0.3)
+    assert nodes.wait_until_seen(0.3) is False
+    assert nodes.nodes() == []
+    with pytest.raises(
+        fleet.EmptyFleet, match="the hung directory cannot be read: no answer yet; look whether what keeps it is up"
+    ):
+        nodes.admit(100)
+    assert 0.3 <= time.monotonic() - begun < 3.0
 
 
 def test_all_nodes_draining_is_an_error_of_its_own(serve: Callable[..., Served], fleet_of: Callable[..., Any]) -> None:

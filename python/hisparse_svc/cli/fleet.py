@@ -35,6 +35,8 @@ def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None,
     with remote.connect_fleet(target, timeout, lengths, found) as fleet:
         fleet.wait_until_seen()
         nodes = fleet.nodes()
+        if any(node.hint is not None for node in nodes):  # such a directory has no order of its own, as a list has
+            nodes.sort(key=lambda node: node.name)
         if not any(node.hint is not None and node.hint.capacity is not None for node in nodes):
             fleet.check()  # where a directory says what nodes have, that is a picture too
     if as_json:
@@ -137,7 +139,8 @@ def _word(node: NodeView) -> str:
     hint = node.hint
     if hint is None:
         return "-"
-    return f"{'stale, ' if hint.stale else ''}{hint.state} {_age_ms(hint) / 1_000:.0f} s"
+    age = "" if hint.state == "unknown" else f" {_age_ms(hint) / 1_000:.0f} s"  # it was never written
+    return f"{'stale, ' if hint.stale else ''}{hint.state}{age}"
 
 
 def _short(tokens: int) -> str:

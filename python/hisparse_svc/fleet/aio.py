@@ -187,8 +187,10 @@ class Fleet(Shell[Node]):
 
     async def wait_until_seen(self, timeout_s: float | None = None) -> bool:
         """As `hisparse_svc.fleet.Fleet.wait_until_seen`."""
-        over = time.monotonic() + (self._settings.timeout_s if timeout_s is None else timeout_s)
-        await self._has_listed()
+        timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        over = time.monotonic() + timeout_s
+        if not await self._has_listed(timeout_s):
+            return False
         while any(view.state == "unseen" for view in self._book.views()):
             if time.monotonic() > over:
                 return False
@@ -204,10 +206,11 @@ class Fleet(Shell[Node]):
         """As `hisparse_svc.fleet.Fleet.failure`."""
         return self._book.failure
 
-    async def _has_listed(self) -> None:
+    async def _has_listed(self, timeout_s: float | None = None) -> bool:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.timeout_s):
-                await self._listed.wait()
+            async with asyncio.timeout(self._patience_s() if timeout_s is None else timeout_s):
+                return await self._listed.wait()
+        return False
 
     def _from_thread(self, told: Any, *given: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more

@@ -104,6 +104,8 @@ class Book:
         self._by_number: dict[int, Known] = {}
         self._by_name: dict[str, Known] = {}
         self._settling: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        self.directory = "its directory"
+        """What names the nodes, for errors."""
         self.listed = False
         """The directory has said who is in the fleet."""
         self.failure: HiSparseError | None = None
@@ -206,8 +208,12 @@ class Book:
 
     def emptiness(self) -> errors.EmptyFleet:
         """Say that there is no node."""
+        if self.failure is None and not self.listed:
+            remedy = "look whether what keeps it is up, or allow a longer timeout"
+            return errors.EmptyFleet(f"the fleet has no node: {self.directory} cannot be read: no answer yet; {remedy}")
         if self.failure is None:
-            return errors.EmptyFleet("the fleet has no node; look whether its directory names any")
+            remedy = "look whether it is named rightly, and whether nodes are there"
+            return errors.EmptyFleet(f"the fleet has no node: {self.directory} names none; {remedy}")
         said = errors.several(str(self.failure).splitlines(), ", and ")
         return errors.EmptyFleet(f"the fleet has no node: {said}")
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from hisparse_svc.errors import HiSparseError
@@ -56,7 +57,13 @@ class Shell(Generic[Watched]):
 
     def __init__(self, settings: Settings, book: Book) -> None:
         self._settings, self._book = settings, book
+        book.directory = str(settings.directory)
+        self._listed_by = time.monotonic() + settings.timeout_s
         self._nodes: dict[Known, Watched] = {}
+
+    def _patience_s(self) -> float:
+        """How long the directory is still waited for: as a call may take, from the fleet's beginning on."""
+        return max(self._listed_by - time.monotonic(), 0.0)
 
     def _make(self, known: Known) -> Watched:
         raise NotImplementedError

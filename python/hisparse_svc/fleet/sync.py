@@ -130,7 +130,7 @@ class Fleet(Shell[Node]):
             Unsettled: A node fell silent over this request, and what it holds is not known yet.
         """
         request = values.Request(prompt_tokens=prompt_tokens, max_new_tokens=max_new_tokens, **fields)
-        self._listed.wait(self._settings.timeout_s)
+        self._listed.wait(self._patience_s())
         journey = self.journey(request, wait_s=wait_s, instead_of=instead_of)
         while True:
             self._check_open()
@@ -219,12 +219,12 @@ class Fleet(Shell[Node]):
 
     def rank(self, tokens: int = 0, *, pages: int = 0, prefix_hashes: Sequence[bytes] = ()) -> list[Ranked]:
         """Give every node in the order in which a request would ask, those that would not be asked at the end."""
-        self._listed.wait(self._settings.timeout_s)
+        self._listed.wait(self._patience_s())
         return self._book.rank(tokens, pages, prefix_hashes)
 
     def nodes(self) -> list[NodeView]:
         """Give every node as this fleet sees it."""
-        self._listed.wait(self._settings.timeout_s)
+        self._listed.wait(self._patience_s())
         return self._book.views()
 
     def client(self, name: str) -> Client:
@@ -234,14 +234,15 @@ class Fleet(Shell[Node]):
             UnknownNode: There is none of this name.
             Unreachable: Its client could not be made.
         """
-        self._listed.wait(self._settings.timeout_s)
+        self._listed.wait(self._patience_s())
         return self._named(name).client
 
     def wait_until_seen(self, timeout_s: float | None = None) -> bool:
         """Wait until every node has said something or failed, for as long as a call may take; whether all have."""
         timeout_s = self._settings.timeout_s if timeout_s is None else timeout_s
         over = time.monotonic() + timeout_s
-        self._listed.wait(timeout_s)
+        if not self._listed.wait(timeout_s):
+            return False
         while any(view.state == "unseen" for view in self._book.views()):
             if time.monotonic() > over:
                 return False

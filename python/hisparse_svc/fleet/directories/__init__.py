@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.fleet.directories.dns import DnsName
 from hisparse_svc.fleet.directories.endpoint_slices import EndpointSlices
@@ -19,6 +22,7 @@ from hisparse_svc.fleet.directories.member import Directory, Hint, Member
 from hisparse_svc.fleet.directories.static import StaticList
 from hisparse_svc.fleet.directories.watched_file import WatchedFile
 from hisparse_svc.kube.identity import NAMESPACE
+from hisparse_svc.rpc import target as targets
 
 __all__ = [
     "Directory",
@@ -31,6 +35,18 @@ __all__ = [
     "WatchedFile",
     "read",
 ]
+
+
+KINDS = {
+    "file": "file:PATH",
+    "dns": "dns:HOST:PORT",
+    "kubernetes": "kubernetes:NAMESPACE/SERVICE:PORT",
+    "kubernetes-nodes": "kubernetes-nodes:NAMESPACE",
+    "unix": "unix:PATH",
+}
+"""How each is written; the last is a list's."""
+OTHER = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):([^:,=][^,=]*)")
+"""One thing that looks as if it named a kind of directory."""
 
 
 def read(text: str, field: str = "nodes") -> Directory:
@@ -56,4 +72,11 @@ def read(text: str, field: str = "nodes") -> Directory:
             rule = "must be kubernetes-nodes:NAMESPACE"
             raise InvalidInput([Problem(field, f'"{text}"', rule, "write kubernetes-nodes:serving")])
         return KubernetesNodes(rest)
+    other = OTHER.fullmatch(text)
+    if other is not None and targets.HOST_PORT.fullmatch(text) is None and other[1] != "unix":
+        near = difflib.get_close_matches(other[1], KINDS, 1)
+        remedy = (
+            f"did you mean {near[0]}:{other[2]}?" if near else f"write one of {', '.join(KINDS.values())}, or a list"
+        )
+        raise InvalidInput([Problem(field, f'"{text[:200]}"', "is neither a node nor a kind of directory", remedy)])
     return StaticList(part for part in text.split(",") if part.strip())

@@ -62,4 +62,4 @@ class DnsName:
 
     def __str__(self) -> str:
         """Say where the members come from."""
-        return f"the addresses of {self.host}"
+        return f"the name {self.host}"

@@ -109,7 +109,7 @@ class EndpointSlices:
 
     def __str__(self) -> str:
         """Say where the members come from."""
-        return f"EndpointSlices of {self.namespace}/{self.service}"
+        return f"the Service {self.namespace}/{self.service}, in its EndpointSlices,"
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ class KubernetesNodes:
 
     def __str__(self) -> str:
         """Say where the members come from."""
-        return f"HisparseNodes of {self.namespace}"
+        return f"the namespace {self.namespace}, in its HisparseNodes,"
 
 
 def _read(kind: str, reflector: Reflector, ended: threading.Event, words: Queue[Word]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from hisparse_svc.errors import InvalidInput, Problem
@@ -71,14 +72,18 @@ def read_member(text: str, field: str = "nodes") -> Member:
     """
     given = text.strip()
     named = NAMED.fullmatch(given)
+    odd, _, there = given.partition("=")
+    if named is None and there and targets.HOST_PORT.fullmatch(there):
+        rule = "is no name of a node: it has letters of ASCII, digits, '.', '_' and '-', the first a letter or digit"
+        raise InvalidInput([Problem(field, f'"{odd[:80]}"', rule, f"write decode-0={there}")])
     name, target = (named[1], named[2]) if named else (given, given)
     if not target:
         raise InvalidInput([Problem(field, '""', "must name a target", "write unix:PATH, HOST:PORT or NAME=HOST:PORT")])
     return Member(name[:LONGEST_NAME], targets.resolve(target, field).address)
 
 
-def read_members(texts: Iterable[str], field: str = "nodes") -> tuple[Member, ...]:
-    """Read several; a line said twice is one member.
+def read_members(texts: Iterable[str], fields: Iterable[str] = repeat("nodes")) -> tuple[Member, ...]:
+    """Read several, each under the field of its own that errors name; one said twice is one member.
 
     A name that stands for two targets is refused, and so is a node of two names: its room would count twice.
 
@@ -88,20 +93,20 @@ def read_members(texts: Iterable[str], field: str = "nodes") -> tuple[Member, ..
     problems: list[Problem] = []
     members: dict[str, Member] = {}
     names: dict[str, str] = {}
-    for text in texts:
+    for text, where in zip(texts, fields, strict=False):
         try:
-            member = read_member(text, field)
+            member = read_member(text, where)
         except InvalidInput as refused:
             problems += refused.problems
             continue
         known = members.setdefault(member.name, member)
         if known != member:
             rule = f"stands for {known.target} and for {member.target}"
-            problems.append(Problem(field, f'"{member.name}"', rule, "give every node a name of its own"))
+            problems.append(Problem(where, f'"{member.name}"', rule, "give every node a name of its own"))
         first = names.setdefault(member.target, member.name)
         if first != member.name:
             rule = f"is at {member.target}, where {first} is too"
-            problems.append(Problem(field, f'"{member.name}"', rule, "name every node once"))
+            problems.append(Problem(where, f'"{member.name}"', rule, "name every node once"))
     if problems:
         raise InvalidInput(problems)
     return tuple(members.values())

@@ -78,8 +78,9 @@ class WatchedFile:
             rule = "has become empty, and named nodes before"
             remedy = "write it anew, whole; where no node is meant, a comment says so"
             raise InvalidInput([Problem("nodes", f'"{files.printable(str(self.path))}"', rule, remedy)])
-        lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-        members = read_members([line for line in lines if line])
+        lines = ((number, line.partition("#")[0].strip()) for number, line in enumerate(text.splitlines(), 1))
+        named = [(f"{files.printable(str(self.path))}, line {number},", line) for number, line in lines if line]
+        members = read_members([line for _, line in named], [where for where, _ in named])
         self._has_named |= bool(members)
         return members
 
