@@ -107,6 +107,16 @@ def test_what_never_fits_is_one_error_at_once(serve: Callable[..., Served], flee
     assert nodes.admit(most).node == large.target
 
 
+def test_a_lease_in_hand_shows_its_node_and_its_request(
+    serve: Callable[..., Served], fleet_of: Callable[..., Any]
+) -> None:
+    nodes = fleet_of([f"a={serve(name='a').target}"])
+    held = nodes.admit(100, request_id="chat-1")
+    shown = repr(getattr(held, "held", held))
+    assert shown.startswith("HeldLease(node='a', lease=")
+    assert "request_id='chat-1', tokens=100, state='reserved'" in shown
+
+
 def test_an_empty_fleet_says_so(tmp_path: Path, fleet_of: Callable[..., Any]) -> None:
     (tmp_path / "nodes").write_text("# none yet\n")
     with pytest.raises(

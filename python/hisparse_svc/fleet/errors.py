@@ -84,7 +84,7 @@ class NeverFitsAnywhere(_Tried, NeverFits):
 class FleetBusy(_Tried, PoolBusy):
     """No node that could hold it has room now."""
 
-    remedy = "try again, or allow a wait: `wait_s`"
+    remedy = "try again, or allow a longer wait: `wait_s`"
 
 
 class FleetQuota(_Tried, QuotaExceeded):
@@ -100,7 +100,7 @@ class AllDraining(_Tried, Draining):
 class RetriesSpent(_Tried, Overloaded):
     """Another node might take it, but this router has made as many further attempts as it may."""
 
-    remedy = "send less, or allow a wait: `wait_s`"
+    remedy = "send less, or allow a longer wait: `wait_s`"
 
 
 class Unsettled(_Tried, NoAnswer):

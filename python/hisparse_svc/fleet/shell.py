@@ -132,6 +132,11 @@ class OnNode:
         self._released = True
         return Left(self._node.known, self.lease, self._ends_at)
 
+    def __repr__(self) -> str:
+        """Say which lease it is, and where."""
+        held = f"lease={self.lease.id!r}, request_id={self.lease.request_id!r}, tokens={self.lease.tokens}"
+        return f"HeldLease(node={self.node!r}, {held}, state={self.lease.state.value!r})"
+
     def _let_go(self) -> None:
         if not self._released:
             self._released = True
