@@ -53,6 +53,8 @@ class Server:
     writes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     answers: dict[str, Away | Rejected] = field(default_factory=dict)
     """What a write whose path ends so is refused with."""
+    addresses: list[str] = field(default_factory=list)
+    """What the object's next statuses are found to have as address, where that is not what was written."""
 
     def apply(self, path: str, body: dict[str, Any], *, manager: str, timeout_s: float) -> dict[str, Any]:
         assert manager == "hisparse-publish"
@@ -61,7 +63,9 @@ class Server:
         for end, failure in self.answers.items():
             if path.endswith(end):
                 raise failure
-        return body
+        return (
+            {**body, "spec": {"address": self.addresses.pop()}} if path.endswith("/status") and self.addresses else body
+        )
 
     def take(self) -> list[str]:
         """What was written since the last look, by the ends of the paths."""

@@ -181,6 +181,20 @@ def test_an_object_that_somebody_deleted_is_made_again() -> None:
     assert scene.at(2.0) == [OBJECT, STATUS]
 
 
+def test_an_address_that_somebody_else_wrote_is_told_and_written_back() -> None:
+    scene = Scene()
+    scene.at(0.0)
+    scene.server.addresses = ["10.0.0.9:7411"]
+    scene.node.seen = condition(pages=500)
+    assert scene.at(6.0) == [STATUS, OBJECT]
+    (line,) = [line for line in scene.lines if "another publisher" in line]
+    assert line.startswith(
+        "warning: another publisher, or a hand, wrote 10.0.0.9:7411 into this HisparseNode; give each"
+    )
+    scene.node.seen = condition(pages=100)
+    assert scene.at(12.0)[0] == STATUS, "and the object is left alone once it is right"
+
+
 def test_who_stops_says_so_and_lets_its_lease_go() -> None:
     scene = Scene()
     scene.at(0.0)

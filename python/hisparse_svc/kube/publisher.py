@@ -123,28 +123,38 @@ class Publisher:
         identity = self._identity
         assert seen.info is not None  # noqa: S101 - the caller has looked
         body = objects.node_body(identity, seen.info)
-        if body != self._is:
-            if not self._apply("node", objects.nodes_path(identity.namespace, identity.name), body, now):
-                return
-            self._is = body
+        if body != self._is and not self._write_who(body, now):
+            return
         status = objects.status_body(identity, seen, datetime.now(UTC))
         path = objects.nodes_path(identity.namespace, identity.name, "status")
-        if self._apply("node", path, status, now):
-            self._pace.written(seen, now)
-            self._teller.wrote("node", self._rests["node"].succeeded())
+        there = self._apply("node", path, status, now)
+        if there is None:
+            return
+        self._pace.written(seen, now)
+        self._teller.wrote("node", self._rests["node"].succeeded())
+        found = (there.get("spec") or {}).get("address", identity.address)
+        if found != identity.address:
+            self._teller.contested(found, now)
+            self._write_who(body, now)
+
+    def _write_who(self, body: Document, now: float) -> bool:
+        """Write who the node is; whether it is done."""
+        path = objects.nodes_path(self._identity.namespace, self._identity.name)
+        self._is = None if self._apply("node", path, body, now) is None else body
+        return self._is is not None
 
     def _renew(self, now: float) -> None:
         identity = self._identity
         body = objects.lease_body(identity, self._lease_s, datetime.now(UTC))
-        if self._apply("lease", objects.leases_path(identity.namespace, identity.name), body, now):
+        if self._apply("lease", objects.leases_path(identity.namespace, identity.name), body, now) is not None:
             self._renew_at = now + self._lease_s / 3 * (1 - JITTER * self._chance())
             self._teller.wrote("lease", self._rests["lease"].succeeded())
 
-    def _apply(self, what: str, path: str, body: Document, now: float) -> bool:
-        """Write; whether it is done. What is not is told and tried again after a rest."""
+    def _apply(self, what: str, path: str, body: Document, now: float) -> Document | None:
+        """Write, and give what is there then; `None` where it is not done, which is told and tried after a rest."""
         rest = self._rests[what]
         try:
-            self._api.apply(path, body, manager=objects.MANAGER, timeout_s=WRITE_S)
+            return self._api.apply(path, body, manager=objects.MANAGER, timeout_s=WRITE_S)
         except (Away, Rejected) as failure:
             after_s = failure.retry_after_s if isinstance(failure, Rejected) else None
             rest_s = rest.failed(now, after_s, most_s=self._lease_s / 3 if what == "lease" else LONGEST_REST_S)
@@ -152,8 +162,7 @@ class Publisher:
             if isinstance(failure, Rejected) and failure.status == 404 and path.endswith("/status"):
                 self._is = None  # somebody deleted it: make it again
                 self._pace.forget()
-            return False
-        return True
+            return None
 
     def goodbye(self) -> None:
         """Say that the node leaves, and that nobody vouches for it any more; each is tried once."""

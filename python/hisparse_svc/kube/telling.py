@@ -83,6 +83,7 @@ class Teller:
         self._told: dict[tuple[str, str], float] = {}
         self._state, self._state_at, self._was_silent = "", 0.0, False
         self._state_told_at: float | None = None
+        self._contested_at: float | None = None
         self.counts: Counter[tuple[str, str]] = Counter()
         """Writes by object and outcome: `done`, `away`, or the code of HTTP."""
         self.written_at: dict[str, float] = {}
@@ -136,6 +137,14 @@ class Teller:
             self._was_silent = False
             why = "" if state == SERVING else f": {reason}"
             self.line("info", f"the node answers again, and is {state}{why}", event="node", state=state)
+
+    def contested(self, address: str, now: float) -> None:
+        """The object names another address than this publisher's: somebody else writes it too, or a hand did."""
+        if self._contested_at is None or now >= self._contested_at + AGAIN_S:
+            self._contested_at = now
+            text = f"another publisher, or a hand, wrote {address} into this HisparseNode"
+            remedy = "give each node a name of its own"
+            self.line("warning", f"{text}; {remedy}", event="contested", address=address)
 
     def line(self, level: str, message: str, **fields: Any) -> None:
         """Print one line."""
