@@ -102,6 +102,7 @@ def test_a_node_that_has_only_come_is_shown_too(kube: Cluster, namespace: str, a
 
 ADDRESS = "must be HOST:PORT, as 10.0.0.7:7411 or [fd00::7]:7411"
 PORT = "the port must be from 1 to 65535"
+NOWHERE = "each router would dial itself there"
 WRONG: dict[str, tuple[str, Any, str]] = {
     "no address": ("spec/address", ..., "spec.address: Required value"),
     "an empty address": ("spec/address", "", ADDRESS),
@@ -109,6 +110,8 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "a port that is a word": ("spec/address", "10.0.0.7:grpc", ADDRESS),
     "port 0": ("spec/address", "10.0.0.7:0", PORT),
     "port 65536": ("spec/address", "10.0.0.7:65536", PORT),
+    "where a service listens": ("spec/address", "0.0.0.0:7411", NOWHERE),
+    "where a service listens, IPv6": ("spec/address", "[::]:7411", NOWHERE),
     "a socket": ("spec/address", "unix:/run/hisparse.sock", ADDRESS),
     "a bare IPv6 address": ("spec/address", "fd00::7:7411", ADDRESS),
     "two addresses": ("spec/address", "10.0.0.7:7411,10.0.0.8:7411", ADDRESS),
