@@ -1,5 +1,7 @@
 """What `make run` shows: a node under the bundled trace, seen from outside. It serves on until Ctrl-C or RUN_SECONDS.
 
+Its socket is its own: no other service is in the way, and nothing that an earlier run left is waited for.
+
 hisparse-svc serve  ◄── Unix socket ──  hisparse-svc capacity, replay sample --speed 20, capacity
 """
 
@@ -8,7 +10,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 PROGRAM = [sys.executable, "-m", "hisparse_svc"]
 NODE = ["--backing", "none", "--host-pool", "160GiB", "--kv-bytes", "20GiB", "--hot-rows", "4096"]
@@ -25,8 +29,15 @@ def show(*words: str) -> None:
 def main() -> int:
     """Serve, show, and go on serving."""
     bound = os.environ.pop("RUN_SECONDS", "")
-    print(f"$ hisparse-svc serve {' '.join(NODE)} &", flush=True)
-    server = subprocess.Popen([*PROGRAM, "serve", *NODE], stdout=subprocess.PIPE, text=True)
+    with tempfile.TemporaryDirectory(prefix="hisparse-run-") as folder:
+        return run(Path(folder) / "h.sock", bound)
+
+
+def run(socket: Path, bound: str) -> int:
+    """Do so at this socket, for so many seconds where any are given."""
+    words = ["serve", *NODE, "--socket", str(socket)]
+    print(f"$ hisparse-svc {' '.join(words)} &", flush=True)
+    server = subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     ready = server.stdout.readline()
     if not ready:
@@ -44,10 +55,8 @@ def main() -> int:
         if replay.wait() != 0:
             return 1
         show("capacity", "--length", "32768", "--target", target)
-        print(
-            "\nServing on; try `hisparse-svc admit --prompt-tokens 4096` in another terminal. Ctrl-C stops it.",
-            flush=True,
-        )
+        shown = f"hisparse-svc admit --prompt-tokens 4096 --target {target}"
+        print(f"\nServing on; try `{shown}` in another terminal. Ctrl-C stops it.", flush=True)
         server.wait(max(float(bound) - (time.monotonic() - begun), 0.0) if bound else None)
     except (KeyboardInterrupt, subprocess.TimeoutExpired):
         pass

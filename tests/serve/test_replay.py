@@ -228,7 +228,7 @@ def test_make_run_shows_a_node_under_load_and_ends_in_time(tmp_path: Path) -> No
 
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples/run.py")],
-        env=environment(RUN_SECONDS="1", HISPARSE_HTTP="off", XDG_RUNTIME_DIR=str(tmp_path)),
+        env=environment(RUN_SECONDS="1", HISPARSE_HTTP="off", XDG_RUNTIME_DIR=str(tmp_path), TMPDIR=str(tmp_path)),
         capture_output=True,
         text=True,
         timeout=120,
@@ -237,4 +237,5 @@ def test_make_run_shows_a_node_under_load_and_ends_in_time(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("$ hisparse-svc capacity") == 3
     assert "200 requests, glm-5.2" in done.stdout
-    assert not list(tmp_path.rglob("*.sock"))
+    assert f"unix:{tmp_path}/hisparse-run-" in done.stdout, "a socket of its own"
+    assert not list(tmp_path.iterdir()), "nothing is left for the next run"

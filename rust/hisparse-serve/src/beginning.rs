@@ -11,6 +11,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hisparse_core::env::Moment;
 use hisparse_core::error::{Problem, Problems};
@@ -84,8 +85,6 @@ pub(crate) enum Start {
     New,
     /// All of it.
     Restored,
-    /// Something did, and left no journal: its leases are unknown until their holders renew them.
-    Unknown,
 }
 
 /// What an earlier service left, judged.
@@ -162,13 +161,13 @@ impl Past {
         journal: Option<PathBuf>,
         config: LedgerConfig,
         epoch: Epoch,
-        start: Start,
+        learning: Option<Duration>,
         now: Moment,
     ) -> Result<Beginning, Problems> {
         let began = Remembered { epoch: epoch.get(), boot: this_boot(), ..Remembered::default() };
         let Some(Found { image, remembered }) = self.found else {
             let ledger = Ledger::new(config, epoch, &mut MachineEntropy)?;
-            return Ok(Beginning { ledger, start, remembered: began, journal });
+            return Ok(Beginning { ledger, start: Start::New, learning, remembered: began, journal });
         };
         let restored = Ledger::restore(config, &image, epoch, now, &mut MachineEntropy);
         let mut ledger = restored.map_err(|error| {
@@ -181,7 +180,7 @@ impl Past {
         dead.extend(remembered.live);
         let (pool, last_session) = (remembered.pool, remembered.last_session);
         let remembered = Remembered { pool, dead, last_session, ..began };
-        Ok(Beginning { ledger, start: Start::Restored, remembered, journal })
+        Ok(Beginning { ledger, start: Start::Restored, learning, remembered, journal })
     }
 }
 
@@ -206,6 +205,8 @@ fn files_of(pool: &KeptPool, files: &[OwnedFd]) -> bool {
 pub(crate) struct Beginning {
     pub(crate) ledger: Ledger,
     pub(crate) start: Start,
+    /// How long leases may be out that it does not know of.
+    pub(crate) learning: Option<Duration>,
     pub(crate) remembered: Remembered,
     /// Where to keep a journal; `None` for nowhere.
     pub(crate) journal: Option<PathBuf>,
@@ -219,6 +220,6 @@ impl Beginning {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn unkept(config: LedgerConfig, epoch: Epoch) -> Result<Self, Problems> {
         let ledger = Ledger::new(config, epoch, &mut MachineEntropy)?;
-        Ok(Self { ledger, start: Start::New, remembered: Remembered::default(), journal: None })
+        Ok(Self { ledger, start: Start::New, learning: None, remembered: Remembered::default(), journal: None })
     }
 }

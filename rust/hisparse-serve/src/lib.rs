@@ -52,6 +52,7 @@ mod quotas;
 mod remembered;
 mod server;
 mod services;
+mod serving_file;
 mod sessions;
 mod shutdown;
 mod tls;

@@ -95,7 +95,7 @@ impl Node {
         addresses: Vec<String>,
         hosting: Option<Hosting>,
     ) -> Result<Self, Problems> {
-        let Beginning { mut ledger, start, remembered, journal } = beginning;
+        let Beginning { mut ledger, start, learning, remembered, journal } = beginning;
         let epoch = ledger.epoch();
         config.set_quotas(&mut ledger)?;
         let journal = journal.map(|path| Journal::begin(&path, &ledger.image(), &remembered)).transpose()?;
@@ -103,7 +103,7 @@ impl Node {
             ledger.keep_log();
         }
         let sessions = Sessions::of_the_past(&remembered);
-        let learning_until = (start == Start::Unknown).then(|| clock.now().saturating_add(config.learning));
+        let learning_until = learning.map(|wait| clock.now().saturating_add(wait));
         let state = State {
             ledger,
             queue: WaitQueue::new(),

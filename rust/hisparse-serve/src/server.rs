@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use hisparse_core::env::Clock;
 use hisparse_core::error::{Problem, Problems};
+use hisparse_core::ledger::Epoch;
 use hisparse_core::limits::{MAX_SERVE_THREADS, RECLAIM_WINDOW, SERVE_THREADS, STOP_GRACE};
 use hisparse_mem::pool::Progress;
 use hisparse_mem::report::PoolReport;
@@ -31,7 +32,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::{Door, Tcp, serve_all};
 use crate::access::Access;
-use crate::beginning::{Keeping, Past, PoolFrom, Start};
+use crate::beginning::{Keeping, Past, PoolFrom};
 use crate::env::MachineClock;
 use crate::layers::shed::Shed;
 use crate::layers::{ServeLimits, Shared};
@@ -40,6 +41,7 @@ use crate::log::{self, Log, LogTo};
 use crate::memory::{Host, Hosting, MemoryConfig, Prepared};
 use crate::node::{Node, NodeConfig, Standing};
 use crate::notices::{Notices, Sink};
+use crate::serving_file::{ServingFile, Unsure};
 use crate::shutdown::{Ask, Ended, Signals, StopSwitch};
 use crate::tls::{Tls, TlsFiles};
 use crate::{epoch, history, http, services};
@@ -171,25 +173,27 @@ impl Server {
         };
         let (mut prepared, hosting) = memory.unzip();
         let tls = config.tls.take().map(|files| Tls::new(files, clock)).transpose()?.map(Arc::new);
-        let bound = Bound::new(&config, tls)?;
+        let mut bound = Bound::new(&config, tls)?;
         let epoch_file = config.socket.as_deref().map(epoch::file_beside);
-        // A server of counts alone that had a predecessor and finds no journal does not know who holds what.
-        let unknown = journal.is_some() && epoch_file.as_deref().is_some_and(Path::exists) && past.last_epoch == 0;
-        let start = if unknown && hosting.is_none() { Start::Unknown } else { Start::New };
-        let (epoch, warning) = epoch::next(epoch_file.as_deref(), past.last_epoch, clock.wall_at_origin())?;
-        let unsure = (start == Start::Unknown).then(|| {
-            let wait_s = config.node.learning.as_secs();
-            format!(
-                "the journal of an earlier start is gone, and who holds what is unknown: nothing is granted for {wait_s} s, \
-                 when every lease of before has ended"
-            )
-        });
+        let now = clock.wall_at_origin();
+        let (epoch, warning) = epoch::next(epoch_file.as_deref(), past.last_epoch, now)?;
+        bound.word = word_of(&config, journal.as_deref().filter(|_| hosting.is_none()), epoch);
+        let unsure = bound.word.as_ref().and_then(|word| word.judge(past.last_epoch, config.node.learning, now));
+        let (wait, unsure) = unsure.map(|Unsure { wait, warning }| (wait, warning)).unzip();
         let warnings = warning.into_iter().chain(unsure).chain(past.warning.take()).collect();
-        let beginning = past.begin(journal, settings, epoch, start, clock.now())?;
+        let beginning = past.begin(journal, settings, epoch, wait, clock.now())?;
         if let Some(prepared) = &mut prepared {
             prepared.remember(&beginning.remembered);
         }
+        let mut leave_word = || bound.word.as_mut().map_or(Ok(()), |word| word.leave(wait, now));
+        // Our journal does not tell of what we do not know: then that is said before there is one.
+        if wait.is_some() {
+            leave_word()?;
+        }
         let node = Arc::new(Node::begun(config.node, clock, beginning, bound.addresses.clone(), hosting)?);
+        if wait.is_none() {
+            leave_word()?;
+        }
         let failed = |error: io::Error| {
             Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
         };
@@ -227,6 +231,9 @@ impl Server {
             let (node, ended) = (Arc::clone(&node), Arc::clone(&ended));
             let mut keeping = keeping;
             let work = move || {
+                if let Some(word) = &mut bound.word {
+                    word.keep();
+                }
                 if let Some(keeping) = &mut keeping {
                     keeping.keep();
                 }
@@ -252,6 +259,12 @@ impl Server {
             Err(gone) => Err(failed(io::Error::other(gone))),
         }
     }
+}
+
+/// The word that this start is to leave: a server of counts alone that has a socket and this journal leaves one.
+fn word_of(config: &Config, journal: Option<&Path>, epoch: Epoch) -> Option<ServingFile> {
+    let (socket, journal) = config.socket.as_deref().zip(journal)?;
+    Some(ServingFile::beside(socket, journal, config.state_dir.as_deref(), epoch))
 }
 
 /// A server that answers. In a forked child none does: there it counts as stopped, and asking or waiting does nothing.
@@ -365,6 +378,8 @@ impl Drop for Running {
 
 /// Sockets that are bound, and not yet served.
 struct Bound {
+    /// Goes before the socket does: whoever binds that next finds it settled.
+    word: Option<ServingFile>,
     unix: Option<UnixSocket>,
     tcp: Option<std::net::TcpListener>,
     tls: Option<Arc<Tls>>,
@@ -383,7 +398,7 @@ impl Bound {
             let local = listener.as_ref().and_then(|listener| listener.local_addr().ok());
             addresses.extend(local.map(|address| format!("{scheme}{address}")));
         }
-        Ok(Self { unix, tcp, tls, http, addresses })
+        Ok(Self { word: None, unix, tcp, tls, http, addresses })
     }
 
     /// Starts to answer.
@@ -410,12 +425,13 @@ impl Bound {
         if let Some(log) = &door.shared.log {
             tokio::spawn(log::follow(Arc::clone(log), Arc::clone(&door.node)));
         }
-        Ok(Serving { unix, calls, stopped })
+        Ok(Serving { word: self.word, unix, calls, stopped })
     }
 }
 
 /// What runs.
 struct Serving {
+    word: Option<ServingFile>,
     unix: Option<UnixSocket>,
     calls: JoinSet<()>,
     stopped: watch::Sender<bool>,
@@ -456,6 +472,11 @@ async fn end_when_asked(serving: &mut Serving, node: &Node, asked: &mut watch::R
     // The switch lives as long as the handle, and the handle waits for this thread: no error can end the wait.
     let ask = asked.wait_for(|ask| *ask > Ask::Run).await.map_or(Ask::Now, |ask| *ask);
     node.stop();
+    if node.holds_nothing()
+        && let Some(word) = &serving.word
+    {
+        word.remove();
+    }
     drop(serving.unix.take());
     serving.stopped.send_replace(true);
     let Ask::Gently(grace) = ask else { return };

@@ -52,6 +52,16 @@ impl Node {
         })
     }
 
+    /// Whether no lease is out, as far as can be known; a node that stops grants no other.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        let known = self.decide(None, |state, _| {
+            let counts = state.ledger.lease_counts();
+            state.learning_until.is_none() && counts.reserved + counts.committed + counts.quarantined == 0
+        });
+        // A poisoned node may hold anything.
+        known.unwrap_or(false)
+    }
+
     /// Grants nothing from now on and sends everyone away who waits: the server is stopping.
     pub(crate) fn stop(&self) {
         if let Some(hosting) = &self.hosting {

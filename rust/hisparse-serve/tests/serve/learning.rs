@@ -1,9 +1,16 @@
 //! A node that lost the record of what it granted.
+#![allow(clippy::print_stderr)] // a test says what it could not look at
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hisparse_serve::proto::{AdmitRequest, BatchAdmitRequest, CommitRequest, RenewRequest};
-use hisparse_serve::{Config, Server};
+use hisparse_serve::proto::admission_service_client::AdmissionServiceClient;
+use hisparse_serve::proto::capacity_service_client::CapacityServiceClient;
+use hisparse_serve::proto::{
+    AdmitRequest, BatchAdmitRequest, CommitRequest, GetCapacityRequest, GetCapacityResponse, RenewRequest,
+};
+use hisparse_serve::{Config, Running, Server};
 use tonic::Code;
 
 use crate::{Served, admit, ask, config, free, refusal, release_of};
@@ -37,7 +44,8 @@ async fn a_node_that_lost_its_journal_grants_nothing_until_what_it_granted_has_e
     let served = started(home);
     assert!(!served.running.ready());
     let said = served.running.warnings().join("\n");
-    assert!(said.contains("journal of an earlier start is gone") && said.contains("for 2 s"), "{said}");
+    assert!(said.contains("h.sock.journal, is gone") && said.contains("for 2 s"), "{said}");
+    assert!(said.contains("remove") && said.contains("h.sock.serving"), "it says how to skip the wait: {said}");
     let mut client = served.admission().await;
     for request in [ask("new", 64, 0), AdmitRequest { validate_only: true, ..ask("new", 64, 0) }] {
         let (code, reason, details) = refusal(&client.admit(request).await.unwrap_err());
@@ -68,4 +76,132 @@ async fn a_node_with_its_journal_goes_on_at_once_and_keeps_what_is_held() {
     let mut client = served.admission().await;
     assert_eq!(free(&served.capacity().await, "host_pages"), 90);
     assert_eq!(admit(&mut client, ask("held", 640, 0)).await.unwrap().id, lease.id);
+}
+
+/// A node's socket, and a folder in memory for its journal; `None` where there is no such memory.
+struct Homes {
+    home: tempfile::TempDir,
+    state: tempfile::TempDir,
+}
+
+impl Homes {
+    fn new() -> Option<Self> {
+        let private = PermissionsExt::from_mode(0o700);
+        let Ok(state) = tempfile::Builder::new().permissions(private).tempdir_in("/dev/shm") else {
+            eprintln!("skipped: no writable /dev/shm here");
+            return None;
+        };
+        Some(Self { home: tempfile::tempdir().unwrap(), state })
+    }
+
+    /// With its journal in the state directory, or beside the socket.
+    fn start(&self, in_state: bool, life: Duration) -> Running {
+        let mut config = config(&self.home, 100, 4);
+        config.node.learning = life;
+        config.state_dir = in_state.then(|| self.state.path().into());
+        Server::start(config).unwrap()
+    }
+
+    fn word(&self) -> PathBuf {
+        self.home.path().join("h.sock.serving")
+    }
+
+    async fn epoch(&self) -> u64 {
+        capacity(&self.home).await.epoch
+    }
+
+    async fn hold(&self) {
+        let channel = crate::connect(&self.home.path().join("h.sock")).await;
+        admit(&mut AdmissionServiceClient::new(channel), ask("held", 640, 0)).await.unwrap();
+    }
+}
+
+async fn capacity(home: &tempfile::TempDir) -> GetCapacityResponse {
+    let channel = crate::connect(&home.path().join("h.sock")).await;
+    CapacityServiceClient::new(channel).get_capacity(GetCapacityRequest::default()).await.unwrap().into_inner()
+}
+
+/// Ends it as a kill would: the word stays.
+fn kill(running: Running, word: &Path) {
+    let left = std::fs::read(word).unwrap();
+    drop(running);
+    std::fs::write(word, left).unwrap();
+}
+
+const LIFE: Duration = Duration::from_secs(600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_start_of_another_journal_that_held_nothing_the_next_serves_at_once() {
+    let Some(homes) = Homes::new() else { return };
+    let running = homes.start(true, LIFE);
+    assert!(homes.word().exists());
+    let before = homes.epoch().await;
+    drop(running);
+    assert!(!homes.word().exists(), "it ended in order and held nothing");
+    let running = homes.start(false, LIFE);
+    assert!(running.ready() && running.warnings().is_empty(), "{:?}", running.warnings());
+    assert!(homes.epoch().await > before);
+    kill(running, &homes.word());
+    // Killed, it leaves the word; its journal tells that nothing is out.
+    let running = homes.start(true, LIFE);
+    assert!(running.ready() && running.warnings().is_empty(), "{:?}", running.warnings());
+    drop(running);
+    // Nor does it matter that the folder went after an end in order.
+    std::fs::remove_dir_all(homes.state.path()).unwrap();
+    assert!(homes.start(false, LIFE).ready());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_in_a_journal_that_is_not_named_are_waited_for_and_the_folder_to_name_is_told() {
+    let Some(homes) = Homes::new() else { return };
+    let running = homes.start(true, LIFE);
+    homes.hold().await;
+    drop(running);
+    let seconds_ago = Duration::from_secs(500);
+    let journal = std::fs::File::options().append(true).open(homes.state.path().join("journal")).unwrap();
+    journal.set_modified(std::time::SystemTime::now() - seconds_ago).unwrap();
+
+    let word = std::fs::read(homes.word()).unwrap();
+    let running = homes.start(false, LIFE);
+    let said = running.warnings().join("\n");
+    assert!(!running.ready() && said.contains("remove"), "{said}");
+    assert!(said.contains(&format!("start with --state-dir {} to go on", homes.state.path().display())), "{said}");
+    let wait_s: u64 = said.split("granted for ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!((60..=100).contains(&wait_s), "what is left of the life of a lease, not {wait_s} s");
+    drop(running);
+    // It had yet to wait: its own journal, which holds nothing, is no word of what it did not know.
+    let running = homes.start(false, LIFE);
+    assert!(!running.ready() && running.warnings()[0].contains("had yet to wait"), "{:?}", running.warnings());
+    drop(running);
+
+    std::fs::write(homes.word(), word).unwrap();
+    let running = homes.start(true, LIFE);
+    assert!(running.ready(), "its own journal tells: {:?}", running.warnings());
+    assert_eq!(free(&capacity(&homes.home).await, "host_pages"), 90);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_is_refused_leaves_nothing_to_wait_for() {
+    let home = tempfile::tempdir().unwrap();
+    let in_the_way = home.path().join("h.sock.journal.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let refused = Server::start(config(&home, 100, 4)).unwrap_err().to_string();
+    assert!(refused.contains("journal file"), "{refused}");
+    let epoch: u64 = std::fs::read_to_string(home.path().join("h.sock.epoch")).unwrap().trim().parse().unwrap();
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let running = Server::start(config(&home, 100, 4)).unwrap();
+    assert!(running.ready() && running.warnings().is_empty(), "{:?}", running.warnings());
+    assert!(capacity(&home).await.epoch > epoch, "an epoch that was refused is not used again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_was_the_services_own_leaves_nothing_that_counts_alone_must_wait_for() {
+    let Some(homes) = Homes::new() else { return };
+    let own = crate::memory::config(homes.home.path(), 20);
+    let running = Server::start(Config { state_dir: Some(homes.state.path().into()), ..own }).unwrap();
+    assert_eq!(running.made(Duration::from_secs(60)), Some(Ok(())));
+    homes.hold().await;
+    drop(running);
+    let running = homes.start(false, LIFE);
+    assert!(running.ready() && running.warnings().is_empty(), "{:?}", running.warnings());
 }

@@ -239,7 +239,7 @@ async fn an_old_lease_id_names_nothing_after_a_restart_that_lost_its_epoch_and_i
         }
         drop(client);
         drop(running);
-        for lost in ["h.sock.epoch", "h.sock.journal"] {
+        for lost in ["h.sock.epoch", "h.sock.journal", "h.sock.serving"] {
             std::fs::remove_file(home.path().join(lost)).unwrap();
         }
     }

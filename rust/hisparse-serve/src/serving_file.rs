@@ -1,0 +1,195 @@
+//! Which journal speaks for the leases of a socket: the word that a server of counts alone leaves for the next start.
+//!
+//! ```text
+//!  begins ─► SOCKET.serving {journal, epoch, boot} ── ends, and holds no lease ─► removed
+//!
+//!  the next start there finds   none, or one of another boot          ─► nothing is out
+//!                               its own journal named, and read       ─► the journal tells
+//!                               another journal, without a lease      ─► nothing is out
+//!                               another journal, with leases          ─► waits one lease life from its last record on
+//!                               a journal that is not there           ─► waits one lease life
+//! ```
+//! A start that is refused leaves no such word. Waits are by the wall clock, as is the time that a lease's holder is told.
+//! A server that owns its pool's bytes needs none: its leases are of that pool, and end with it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::ledger::Epoch;
+use serde::{Deserialize, Serialize};
+
+use crate::journal;
+use crate::remembered::this_boot;
+
+/// The file's content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Word {
+    /// Where its leases are written down.
+    journal: PathBuf,
+    /// The state directory that the journal is in; without one it lies beside the socket.
+    state_dir: Option<PathBuf>,
+    epoch: u64,
+    boot: String,
+    /// Until when it granted nothing itself, in milliseconds since 1970; 0 where it granted from the first.
+    learning_until_ms: u64,
+}
+
+/// Leases may be out that no journal at hand tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unsure {
+    /// When they have ended: how long to grant nothing.
+    pub(crate) wait: Duration,
+    /// What to tell the operator.
+    pub(crate) warning: String,
+}
+
+/// The word of one socket, as one start sees it. Dropped before [`ServingFile::keep`], it is again as it was found.
+#[derive(Debug)]
+pub(crate) struct ServingFile {
+    file: PathBuf,
+    ours: Word,
+    replaced: Replaced,
+}
+
+/// What ours took the place of.
+#[derive(Debug)]
+enum Replaced {
+    /// It is not there yet, or is there for good.
+    Nothing,
+    NoFile,
+    File(Vec<u8>),
+}
+
+impl ServingFile {
+    /// The word that a start of this epoch is to leave beside `socket`.
+    pub(crate) fn beside(socket: &Path, journal: &Path, state_dir: Option<&Path>, epoch: Epoch) -> Self {
+        let mut file = socket.as_os_str().to_owned();
+        file.push(".serving");
+        let ours = Word {
+            journal: settled(journal),
+            state_dir: state_dir.map(settled),
+            epoch: epoch.get(),
+            boot: this_boot(),
+            learning_until_ms: 0,
+        };
+        Self { file: file.into(), ours, replaced: Replaced::Nothing }
+    }
+
+    /// Whether the start before may have leases out that our journal does not tell of. `journal_epoch` is the last start
+    /// that our journal knows of, 0 without one; `now` is since 1970; a lease ends by itself after `life`.
+    pub(crate) fn judge(&self, journal_epoch: u64, life: Duration, now: Duration) -> Option<Unsure> {
+        let text = match fs::read(&self.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(self.unsure(life, &format!("{} cannot be read ({error})", self.file.display()))),
+        };
+        let Ok(word) = serde_json::from_slice::<Word>(&text) else {
+            return Some(self.unsure(life, &format!("{} is damaged", self.file.display())));
+        };
+        if word.boot != self.ours.boot {
+            return None;
+        }
+        let learns = Duration::from_millis(word.learning_until_ms).saturating_sub(now).min(life);
+        // Who wrote the word wrote its journal first: a journal later than the word is of a start that was cut off there.
+        let same = word.journal == self.ours.journal;
+        if journal_epoch == word.epoch || (same && journal_epoch > word.epoch) {
+            let why = "the start before had yet to wait for leases that it did not know of";
+            return (!learns.is_zero()).then(|| self.unsure(learns, why));
+        }
+        let shown = word.journal.display();
+        let (wait, why) = match unended(&word, life, now) {
+            Some(wait) => {
+                let remedy = match &word.state_dir {
+                    Some(dir) => format!("start with --state-dir {} to go on with them", dir.display()),
+                    None => "start without --state-dir to go on with them".to_owned(),
+                };
+                (wait, format!("its leases are in another journal than is named now, {shown}: {remedy}"))
+            }
+            None => (life, format!("its journal, {shown}, is gone or cannot be used")),
+        };
+        let wait = wait.max(learns);
+        (!wait.is_zero()).then(|| self.unsure(wait, &why))
+    }
+
+    fn unsure(&self, wait: Duration, why: &str) -> Unsure {
+        let wait_s = wait.as_millis().div_ceil(1_000);
+        let file = self.file.display();
+        let warning = format!(
+            "who holds what the start before granted is unknown: {why}. Nothing is granted for {wait_s} s, when every lease \
+             of before has ended. Where nobody uses one any more, as when the engine was started anew: stop this service, \
+             remove {file}, and start it again"
+        );
+        Unsure { wait, warning }
+    }
+
+    /// Leaves the word: from now on leases may be out. `wait`: so long none will be granted.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn leave(&mut self, wait: Option<Duration>, now: Duration) -> Result<(), Problems> {
+        let until = wait.map_or(0, |wait| u64::try_from(now.saturating_add(wait).as_millis()).unwrap_or(u64::MAX));
+        let word = Word { learning_until_ms: until, ..self.ours.clone() };
+        let before = fs::read(&self.file).map_or(Replaced::NoFile, Replaced::File);
+        serde_json::to_vec(&word).map_err(io::Error::from).and_then(|text| put(&self.file, &text)).map_err(
+            |error| {
+                let remedy = "make its folder writable and have room, or give another path for the socket";
+                Problems::one(Problem::new("serving file", self.file.display(), error.to_string(), remedy))
+            },
+        )?;
+        self.replaced = before;
+        Ok(())
+    }
+
+    /// The service has begun: the word outlives it.
+    pub(crate) fn keep(&mut self) {
+        self.replaced = Replaced::Nothing;
+    }
+
+    /// Nothing is out: the next start has nothing to wait for.
+    pub(crate) fn remove(&self) {
+        // What stays there costs the next start a wait, and no lease.
+        let _stays = fs::remove_file(&self.file);
+    }
+}
+
+impl Drop for ServingFile {
+    fn drop(&mut self) {
+        // A start that came to nothing granted nothing. What cannot be put back costs the next one a wait, and no lease.
+        match &self.replaced {
+            Replaced::File(before) => drop(put(&self.file, before)),
+            Replaced::NoFile => self.remove(),
+            Replaced::Nothing => {}
+        }
+    }
+}
+
+/// Built aside: a crash leaves the old word or the new one.
+fn put(file: &Path, text: &[u8]) -> io::Result<()> {
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(".new");
+    File::create(&aside)?.write_all(text)?;
+    fs::rename(aside, file)
+}
+
+/// How long leases of that journal may still be held, zero where there are none; `None` where it does not tell.
+fn unended(word: &Word, life: Duration, now: Duration) -> Option<Duration> {
+    let found = journal::read(&word.journal).ok()??;
+    let written = fs::metadata(&word.journal).and_then(|file| file.modified()).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    if found.remembered.epoch != word.epoch {
+        return None;
+    }
+    let held = found.image.leases() > 0;
+    Some(if held { written.saturating_add(life).saturating_sub(now).min(life) } else { Duration::ZERO })
+}
+
+/// The path without links and dots in its folder, which is there.
+fn settled(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_path_buf(),
+    }
+}
