@@ -254,3 +254,14 @@ def test_a_request_without_a_seat_is_told_what_to_do() -> None:
     session.leave(plain.running)
     with pytest.raises(NotRunning, match="`join`"):
         session.retract(plain.running)
+
+
+def test_a_planned_shape_has_room_for_the_picks_beside_the_top_k() -> None:
+    model = hisparse_svc.load_model("glm-5.3-flash")
+    plan = hisparse_svc.plan("glm-5.3-flash", kv_dtype="fp8_e4m3", ratio=4, hot_rows=2112)
+    shape = DecodeShape.of_plan(plan, model)
+    assert (model.top_k, shape.geometry.picks) == (2048, model.picks_per_row)
+    assert model.picks_per_row == 2048 + 3
+    assert shape.device_bytes["side"] == plan.device_bytes.side
+    with pytest.raises(InvalidInput, match="must be at least 2112"):
+        hisparse_svc.plan("glm-5.3-flash", kv_dtype="fp8_e4m3", ratio=4, hot_rows=2048)

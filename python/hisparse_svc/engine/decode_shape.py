@@ -85,7 +85,7 @@ class DecodeShape:
             geometry=Geometry(
                 seats=plan.seats,
                 hot_rows=plan.hot_rows,
-                top_k=plan.model.top_k,
+                top_k=plan.model.picks_per_row,
                 context_tokens=model.context_tokens,
             ),
             layer_groups=tuple(plan.model.layer_groups),

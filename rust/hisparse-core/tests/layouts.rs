@@ -18,6 +18,7 @@ fn model(shape: Shape, index_head_dim: u64) -> Model {
         draft_layers: 0,
         attention_heads: 64,
         top_k: 2048,
+        tail_picks: 0,
         index_head_dim,
         index_heads: 32,
         index_pooling: 1,

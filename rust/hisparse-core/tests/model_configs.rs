@@ -82,7 +82,10 @@ fn sparse_layers_of_glm_5_3_flash_give_the_same_model_under_each_of_their_names(
     }
     let mut unnamed: Value = serde_json::from_str(text).unwrap();
     unnamed["text_config"]["layer_types"] = Value::Null;
-    assert_eq!(Model::from_value("", &unnamed), Ok(model));
+    assert_eq!(Model::from_value("", &unnamed).as_ref(), Ok(&model));
+    unnamed["text_config"]["index_kpool_always_select_tail"] = json!(false);
+    let without_tail = Model::from_value("", &unnamed).unwrap();
+    assert_eq!((model.picks_per_row(), without_tail.picks_per_row()), (2_051, 2_048));
     unnamed["text_config"]["index_kpool"] = Value::Null;
     let refusal = Model::from_value("", &unnamed).unwrap_err().to_string();
     assert!(refusal.starts_with("text_config.index_kpool is null: is required"), "{refusal}");

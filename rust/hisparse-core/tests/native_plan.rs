@@ -115,6 +115,18 @@ fn a_seat_is_a_hot_buffer_and_a_page() {
 }
 
 #[test]
+fn the_smallest_buffer_holds_the_tail_beside_the_top_k() {
+    let flash = preset("glm-5.3-flash").unwrap();
+    let rules = refused(&flash, &json!({"hot_rows": 2_048}));
+    assert_eq!(rules, [("--hot-rows".into(), "must be at least 2112: the 2051 picks of the one query row".into())]);
+    let smallest = plan(&flash, &json!({"hot_rows": 2_112})).unwrap();
+    assert_eq!((smallest.hot_rows, smallest.model.top_k, smallest.model.picks_per_row), (2_112, 2_048, 2_051));
+    assert_eq!(plan(&flash, &json!({})).unwrap().hot_rows, 4_096, "the default has room for it");
+    let plain = Model { tail_picks: 0, ..flash };
+    assert_eq!(plan(&plain, &json!({"hot_rows": 2_048})).unwrap().model.picks_per_row, 2_048);
+}
+
+#[test]
 fn speculation_needs_a_top_k_of_hot_rows_for_each_query_row() {
     let model = preset("glm-5.2").unwrap();
     for (mtp, rows) in [(0, 4_096), (1, 6_144), (3, 10_240), (4, 12_288)] {

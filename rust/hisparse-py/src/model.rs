@@ -28,6 +28,8 @@ view!(
         draft_layers: u64 = |model| model.draft_layers;
         /// Tokens the indexer keeps per step.
         top_k: u64 = |model| model.top_k;
+        /// Most tokens that one query row attends to: the top-k, and those of a pool of indexer keys that is not full.
+        picks_per_row: u64 = |model| model.picks_per_row();
         /// Longest context the model was made for, in tokens.
         context_tokens: u64 = |model| model.context_tokens.get();
         /// What a reader of its plans should know, each a full sentence.

@@ -101,6 +101,8 @@ view!(
         draft_layers: u64 = |model| model.draft_layers;
         /// Tokens the indexer keeps per step.
         top_k: u64 = |model| model.top_k;
+        /// Most tokens that one query row attends to: the top-k, and those of a pool of indexer keys that is not full.
+        picks_per_row: u64 = |model| model.picks_per_row;
         /// Layers of each group that shares one top-k, in order; empty for vLLM's plans.
         layer_groups: Vec<u64> = |model| model.layer_groups.clone();
     }

@@ -42,7 +42,7 @@ impl SeatBytes {
     /// step; `None` on overflow.
     pub fn new(rank: &Rank<'_>, hot_rows: u64, query_len: u64, longest_tokens: u64) -> Option<Self> {
         let words = hot_rows.checked_mul(word_bytes(hot_rows, longest_tokens))?;
-        let picks = rank.model.top_k.checked_mul(query_len)?;
+        let picks = rank.model.picks_per_row().checked_mul(query_len)?;
         // Picked tokens and found rows per query row; then, for the union of the rows, token and hot row of every
         // possible miss; their count, and the seat.
         let side = picks.checked_mul(4 * I32_BYTES)?.checked_add(2 * I32_BYTES)?;

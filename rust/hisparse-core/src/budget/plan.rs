@@ -92,6 +92,9 @@ pub struct PlanModel {
     pub draft_layers: u64,
     /// Tokens the indexer keeps per step.
     pub top_k: u64,
+    /// Most rows that one query row attends to ([`crate::model::Model::picks_per_row`]); in no document.
+    #[serde(skip)]
+    pub picks_per_row: u64,
     /// Layers of each group that shares one top-k, in order ([`Rank::layer_groups`]): for an engine in this process, and
     /// in no document. Empty for vLLM, which has its own.
     #[serde(skip)]
@@ -108,6 +111,7 @@ impl PlanModel {
             indexer_layers: rank.indexer_layers(),
             draft_layers: rank.draft_layers,
             top_k: rank.model.top_k,
+            picks_per_row: rank.model.picks_per_row(),
             layer_groups: rank.layer_groups(),
         }
     }

@@ -49,20 +49,30 @@ pub struct HisparseConfig {
 pub struct Against {
     /// The model's real top-k, where a model is known.
     pub model_top_k: Option<u64>,
+    /// Picks of a query row beside the top-k ([`crate::model::Model::tail_picks`]).
+    pub tail_picks: u64,
     /// Tokens of one request that are verified in one step: 1 without drafts.
     pub query_tokens: u64,
 }
 
 impl Against {
     /// No model, no drafts.
-    pub const NOTHING: Self = Self { model_top_k: None, query_tokens: 1 };
+    pub const NOTHING: Self = Self { model_top_k: None, tail_picks: 0, query_tokens: 1 };
 }
 
-/// Hot rows where none are given: one top-k for each query token and one to spare, in whole pages.
-pub const fn default_hot_rows(top_k: u64, query_tokens: u64) -> u64 {
-    let rows = top_k.saturating_mul(query_tokens.saturating_add(1));
+/// Hot rows where none are given: one top-k for each query token and one to spare, in whole pages. Picks beside the top-k
+/// take of the spare one: a few rows more would double the slots that a word of the hot cache must name.
+pub const fn default_hot_rows(top_k: u64, tail_picks: u64, query_tokens: u64) -> u64 {
+    let spare = top_k.saturating_mul(query_tokens.saturating_add(1));
+    let least = step_picks(top_k.saturating_add(tail_picks), query_tokens);
+    let rows = if spare < least { least } else { spare };
     let paged = rows.div_ceil(PAGE_TOKENS).saturating_mul(PAGE_TOKENS);
     if paged > MAX_HOT_ROWS { MAX_HOT_ROWS } else { paged }
+}
+
+/// Rows that one step picks at most, which a hot buffer must hold at once: `picks_per_row` for each query token.
+pub const fn step_picks(picks_per_row: u64, query_tokens: u64) -> u64 {
+    picks_per_row.saturating_mul(query_tokens)
 }
 
 impl HisparseConfig {
@@ -97,7 +107,7 @@ impl HisparseConfig {
         let top_k = reader.top_k(against.model_top_k);
         let config = Self {
             top_k,
-            hot_rows: reader.hot_rows(top_k, against.query_tokens),
+            hot_rows: reader.hot_rows(top_k, against),
             ratio: reader.ratio(),
             block_threads: reader.block_threads(),
         };
@@ -144,11 +154,12 @@ impl Reader<'_> {
         Some(real)
     }
 
-    fn hot_rows(&mut self, top_k: Option<u64>, query_tokens: u64) -> Option<u64> {
+    fn hot_rows(&mut self, top_k: Option<u64>, against: Against) -> Option<u64> {
         const NAME: &str = "device_buffer_size";
+        let Against { tail_picks, query_tokens, .. } = against;
+        let least = top_k.map_or(1, |top_k| step_picks(top_k.saturating_add(tail_picks), query_tokens));
         if !self.object.contains_key(NAME) {
-            let rows = default_hot_rows(top_k?, query_tokens);
-            let least = top_k?.saturating_mul(query_tokens);
+            let rows = default_hot_rows(top_k?, tail_picks, query_tokens);
             if rows < least {
                 let rule =
                     format!("must hold the {least} rows that {query_tokens} query tokens pick, within {MAX_HOT_ROWS}");
@@ -161,7 +172,6 @@ impl Reader<'_> {
             "must be a whole number of rows up to {MAX_HOT_ROWS}, the last slot that 16-bit recency order can name"
         );
         let rows = self.integer(NAME, &rule, "give a multiple of 64 such as 4096", |rows| rows <= MAX_HOT_ROWS)?;
-        let least = top_k.map_or(1, |top_k| top_k.saturating_mul(query_tokens));
         let mut legal = true;
         if rows < least {
             let rule = format!("must be at least {least}, the rows that one step picks");
@@ -211,13 +221,13 @@ mod tests {
     use super::*;
 
     fn read(text: &str, model_top_k: Option<u64>) -> (HisparseConfig, Vec<String>) {
-        let (config, problems) = HisparseConfig::read(Some(text), Against { model_top_k, query_tokens: 1 });
+        let (config, problems) = HisparseConfig::read(Some(text), Against { model_top_k, ..Against::NOTHING });
         (config, problems.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn no_text_means_the_defaults_and_they_follow_the_model() {
-        let (config, problems) = HisparseConfig::read(None, Against { model_top_k: Some(512), query_tokens: 1 });
+        let (config, problems) = HisparseConfig::read(None, Against { model_top_k: Some(512), ..Against::NOTHING });
         assert!(problems.is_empty(), "{problems}");
         assert_eq!((config.top_k, config.hot_rows, config.ratio), (Some(512), Some(1024), Ratio::whole(DEFAULT_RATIO)));
     }
@@ -277,9 +287,20 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_beside_the_top_k_needs_its_rows_too() {
+        let read = |text, tail_picks, query_tokens| {
+            HisparseConfig::read(text, Against { model_top_k: Some(2048), tail_picks, query_tokens }).0.hot_rows
+        };
+        let smallest = Some(r#"{"device_buffer_size": 2048}"#);
+        assert_eq!((read(smallest, 0, 1), read(smallest, 3, 1)), (Some(2048), None));
+        assert_eq!(read(Some(r#"{"device_buffer_size": 2112}"#), 3, 1), Some(2112));
+        assert_eq!((read(None, 3, 1), default_hot_rows(4, 63, 2)), (Some(4096), 192));
+    }
+
+    #[test]
     fn drafts_need_a_top_k_of_rows_each() {
         let read = |text, query_tokens| {
-            HisparseConfig::read(text, Against { model_top_k: Some(2048), query_tokens }).0.hot_rows
+            HisparseConfig::read(text, Against { model_top_k: Some(2048), tail_picks: 0, query_tokens }).0.hot_rows
         };
         assert_eq!(read(None, 4), Some(10_240));
         assert_eq!(read(Some(r#"{"device_buffer_size": 8192}"#), 4), Some(8192));

@@ -51,6 +51,7 @@ pub(super) fn read(source: &mut Source<'_>) -> Option<Model> {
         draft_layers: draft_layers?,
         attention_heads: attention_heads?,
         top_k: top_k?,
+        tail_picks: 0,
         index_head_dim: index_head_dim?,
         index_heads: index_heads?,
         index_pooling: 1,

@@ -40,6 +40,8 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
             "give a model whose indexer cache is pooled",
         );
     }
+    // Its class selects the tail where the file does not say.
+    let selects_tail = fields.flag("index_kpool_always_select_tail").unwrap_or(glm5_next);
     let layers = layer_count.and_then(|count| read_layers(fields, count, glm5_next));
 
     let mut warnings = Vec::new();
@@ -64,6 +66,7 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
         draft_layers: draft_layers?,
         attention_heads: attention_heads?,
         top_k: top_k?,
+        tail_picks: if selects_tail { index_pooling?.saturating_sub(1) } else { 0 },
         index_head_dim: index_head_dim?,
         index_heads: index_heads?,
         index_pooling: index_pooling?,

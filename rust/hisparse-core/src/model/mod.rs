@@ -122,6 +122,8 @@ pub struct Model {
     pub attention_heads: u64,
     /// Tokens the indexer keeps per step (blocks × block size where it picks blocks).
     pub top_k: u64,
+    /// Most tokens attended to beside those: GLM-5.3-Flash's class adds the newest tokens, whose pool of keys is not full.
+    pub tail_picks: u64,
     /// Width of an indexer key.
     pub index_head_dim: u64,
     /// Indexer heads.
@@ -138,6 +140,11 @@ impl Model {
     /// Layers for which `keep` holds.
     pub fn count_layers(&self, keep: impl Fn(Layer) -> bool) -> u64 {
         self.layers.iter().filter(|layer| keep(**layer)).fold(0, |count, _| count + 1)
+    }
+
+    /// Most rows that one query row attends to: what a step needs in the hot buffer, and the width of a row of picks.
+    pub const fn picks_per_row(&self) -> u64 {
+        self.top_k.saturating_add(self.tail_picks)
     }
 
     /// Layers that keep rows of main KV: all but linear ones.

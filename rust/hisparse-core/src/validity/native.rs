@@ -177,7 +177,11 @@ impl Native<'_> {
     fn config(&mut self) -> HisparseConfig {
         // A depth that is refused anyway says nothing about the buffer.
         let query_tokens = Some(self.request.query_tokens()).filter(|tokens| *tokens <= MOST_QUERY_TOKENS).unwrap_or(1);
-        let against = Against { model_top_k: self.model.map(|model| model.top_k), query_tokens };
+        let against = Against {
+            model_top_k: self.model.map(|model| model.top_k),
+            tail_picks: self.model.map_or(0, |model| model.tail_picks),
+            query_tokens,
+        };
         let (config, problems) = HisparseConfig::read(self.request.hisparse_config.as_deref(), against);
         self.problems.extend(problems);
         config

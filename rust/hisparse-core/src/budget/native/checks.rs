@@ -7,7 +7,7 @@ use crate::budget::native::solve::Budget;
 use crate::budget::rank::{PAGE_ROWS, Rank};
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::error::{Problem, Problems};
-use crate::hisparse_config::default_hot_rows;
+use crate::hisparse_config::{default_hot_rows, step_picks};
 use crate::limits::MAX_HOT_ROWS;
 use crate::model::Model;
 use crate::ratio::Ratio;
@@ -20,7 +20,7 @@ fn shown(bytes: u64) -> String {
 
 /// Fewest hot rows: every row that the step's query rows can pick must be in the buffer at once.
 pub(super) fn least_hot_rows(model: &Model, request: &PlanRequest) -> u64 {
-    model.top_k.saturating_mul(request.query_len()).max(1).next_multiple_of(PAGE_ROWS)
+    step_picks(model.picks_per_row(), request.query_len()).max(1).next_multiple_of(PAGE_ROWS)
 }
 
 /// Hot rows of the request, or their default: one more pick than the fewest, so that a step's misses evict no hit.
@@ -30,14 +30,14 @@ pub(super) fn checked_hot_rows(model: &Model, request: &PlanRequest) -> Result<u
     }
     let least = least_hot_rows(model, request);
     let picks = match request.query_len() {
-        1 => format!("{} picks of the one query row", model.top_k),
-        rows => format!("{} picks of each of {rows} query rows", model.top_k),
+        1 => format!("{} picks of the one query row", model.picks_per_row()),
+        rows => format!("{} picks of each of {rows} query rows", model.picks_per_row()),
     };
     if least > MAX_HOT_ROWS {
         let rule = format!("needs {least} hot rows for {picks}, above the largest buffer of {MAX_HOT_ROWS}");
         return Err(Problem::new("--mtp", request.mtp, rule, "use fewer speculative tokens"));
     }
-    let default = default_hot_rows(model.top_k, request.query_len());
+    let default = default_hot_rows(model.top_k, model.tail_picks, request.query_len());
     let Some(rows) = request.hot_rows else { return Ok(default) };
     if rows < least {
         let rule = format!("must be at least {least}: the {picks}");

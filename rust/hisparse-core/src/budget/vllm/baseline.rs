@@ -75,6 +75,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
             indexer_layers: indexed_layers,
             draft_layers,
             top_k: model.top_k,
+            picks_per_row: model.picks_per_row(),
             layer_groups: Vec::new(),
         },
         layout: PlanLayout {

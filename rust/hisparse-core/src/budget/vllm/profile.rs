@@ -124,6 +124,7 @@ impl<'a> Profile<'a> {
                 indexer_layers: self.cache.indexed_layers(),
                 draft_layers: self.draft_layers,
                 top_k: self.model.top_k,
+                picks_per_row: self.model.picks_per_row(),
                 layer_groups: Vec::new(),
             },
             layout: PlanLayout {
