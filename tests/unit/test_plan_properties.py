@@ -22,7 +22,7 @@ contexts = st.integers(64, 1 << 20)
 
 
 def hot_rows(model: hisparse_svc.Model) -> st.SearchStrategy[int]:
-    return st.integers(-(-model.top_k // 64), 32_768 // 64).map(lambda pages: pages * 64)
+    return st.integers(-(-model.picks_per_row // 64), 32_768 // 64).map(lambda pages: pages * 64)
 
 
 def plan(model: hisparse_svc.Model, **question: Any) -> hisparse_svc.Plan:
