@@ -5,7 +5,10 @@ the tests to say; here kernels only run, each at the splits that have a code pat
 
 racecheck sees the barriers of a block, and not those in shared memory that count bytes (`mbarrier`): it calls every
 row of a ring a race between its copy and its readers. So it is given the kernels without a ring (`barriers`); the
-others are held to the same bits in every replay by the tests, and to memcheck here (`all`).
+others are held to the same bits in every replay by the tests, and to memcheck here (`accesses`).
+
+memcheck does not come back from `decode_wide.cu` in a cluster, which takes milliseconds without it and is all of these
+kernels' that sends by `st.async`. The cause is not known. `accesses` leaves it out and says so; `all` runs it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ LONG = Geometry(seats=3, hot_rows=256, top_k=96, context_tokens=70_000)
 """Too long for the resolver with a table."""
 
 
-def decodes() -> Iterator[str]:
+def decodes(*, all_clusters: bool) -> Iterator[str]:
     """Sparse MLA decode: every block, alone and in a cluster, with and without late picks."""
     for kind in ("fp8", "bf16"):
         for shape in block_shapes(kind):
@@ -41,6 +44,9 @@ def decodes() -> Iterator[str]:
             call = make_call(**case.arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
             late = PickPart(call.picks.flip(-1).contiguous(), torch.full((2, 1), 40, dtype=torch.int32, device="cuda"))
             for splits in (1, 3):
+                if splits > 1 and shape.source == "decode_wide.cu" and not all_clusters:
+                    yield f"LEFT OUT: {shape.source} {kind} {shape.heads} heads, {splits} splits"
+                    continue
                 decode.sparse_mla_decode(call, shape=shape, splits=splits)
                 yield f"{shape.source} {kind} {shape.heads} heads, {splits} splits"
                 decode.sparse_mla_decode(replace(call, late=late), shape=shape, splits=splits)
@@ -100,13 +106,14 @@ def logits() -> Iterator[str]:
 def main() -> None:
     """Run them, saying which is done."""
     torch.manual_seed(0)
-    everything = sys.argv[1:] != ["barriers"]
+    what = sys.argv[1] if len(sys.argv) > 1 else "all"
+    everything = what != "barriers"
     sources = [
         merges(),
         swap_ins(SHORT, MLA_FP8, attention=everything),
         swap_ins(LONG, MLA_BF16, attention=everything),
         top_ks(),
-        *([logits(), decodes()] if everything else []),
+        *([logits(), decodes(all_clusters=what == "all")] if everything else []),
     ]
     for source in sources:
         for done in source:
