@@ -21,6 +21,7 @@ use hisparse_mem::memfd::Identity;
 use hisparse_mem::session_lock::SessionLock;
 use hisparse_mem::state_dir::{StateDir, StateDirError};
 
+use crate::beside::beside;
 use crate::env::MachineEntropy;
 use crate::journal::{self, Found};
 use crate::remembered::{KeptPool, Remembered, this_boot};
@@ -43,11 +44,7 @@ impl Keeping {
             let dir = StateDir::open(path).map_err(|error| state_dir_problem(path, &error))?;
             return Ok(Self { journal: Some(dir.journal()), lock: Some(dir.session_lock()), state_dir: Some(dir) });
         }
-        let lock = socket.map(|socket| {
-            let mut name = socket.as_os_str().to_owned();
-            name.push(".sessions");
-            SessionLock::at(Path::new(&name))
-        });
+        let lock = socket.map(|socket| SessionLock::at(&beside(socket, ".sessions")));
         Ok(Self { journal: socket.map(journal::file_beside), lock, state_dir: None })
     }
 

@@ -15,6 +15,8 @@ use std::time::Duration;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::Epoch;
 
+use crate::beside::beside;
+
 /// 2026-01-01 00:00 UTC, since 1970.
 const FIRST: Duration = Duration::from_secs(1_767_225_600);
 /// Longest file that can hold an epoch, in bytes; a longer one is damaged, and need not be read.
@@ -22,9 +24,7 @@ const MAX_FILE_BYTES: u64 = 64;
 
 /// Where the last epoch of the server at `socket` is kept.
 pub(crate) fn file_beside(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".epoch");
-    PathBuf::from(name)
+    beside(socket, ".epoch")
 }
 
 /// The next epoch, later than `after` (what a journal knows of), noted in the file before it is used; and what to tell the operator, where the file was damaged.

@@ -21,13 +21,12 @@ use hisparse_core::error::{Problem, Problems};
 use hisparse_core::journal::{Entry, Frames, Image, frame};
 use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH};
 
+use crate::beside::beside;
 use crate::remembered::{Note, Remembered};
 
 /// Where the journal of the server at `socket` is kept.
 pub(crate) fn file_beside(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".journal");
-    PathBuf::from(name)
+    beside(socket, ".journal")
 }
 
 /// What a journal said.
@@ -239,7 +238,7 @@ impl Journal {
         File::open(&self.path)?.take(until).read_to_end(&mut old)?;
         let found = understood(&old).map_err(io::Error::other)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut state = write_state(&found.image, &found.remembered);
-        let aside = aside(&self.path);
+        let aside = beside(&self.path, ".new");
         let mut new = create(&aside)?;
         new.write_all(&state)?;
         let whole = state.len() as u64;
@@ -267,12 +266,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn aside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    PathBuf::from(name)
-}
-
 /// A new file for the owner's eyes alone: sessions' secrets are in it.
 fn create(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
@@ -280,7 +273,7 @@ fn create(path: &Path) -> io::Result<File> {
 
 /// Built aside and linked into place: a crash leaves the old file or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let aside = aside(path);
+    let aside = beside(path, ".new");
     let mut file = create(&aside)?;
     file.write_all(bytes)?;
     fs::rename(&aside, path)?;
@@ -367,7 +360,7 @@ mod tests {
         lease(&mut ledger, &journal);
         let found = read(&path).unwrap().unwrap();
         assert_eq!((found.image.leases(), found.remembered.epoch), (2, 1));
-        assert!(!aside(&path).exists());
+        assert!(!beside(&path, ".new").exists());
     }
 
     #[test]

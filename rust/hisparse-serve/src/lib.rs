@@ -16,6 +16,7 @@ mod admin;
 mod admission;
 mod admit;
 mod beginning;
+mod beside;
 mod budget;
 mod capacity;
 mod codec;

@@ -25,6 +25,7 @@ use hisparse_mem::populate::Workers;
 use hisparse_mem::report::PoolReport;
 use hisparse_mem::state_dir::StateDir;
 
+use crate::beside::beside;
 use crate::node::{Node, PoolBytes};
 
 mod cleaning;
@@ -65,9 +66,7 @@ impl MemoryConfig {
 
 /// Where engines attach to the service at `socket`.
 pub fn attach_beside(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".attach");
-    PathBuf::from(name)
+    beside(socket, ".attach")
 }
 
 /// How far the bytes are, for everyone who asks.

@@ -21,6 +21,7 @@ use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::Epoch;
 use serde::{Deserialize, Serialize};
 
+use crate::beside::beside;
 use crate::journal;
 use crate::remembered::this_boot;
 
@@ -66,8 +67,6 @@ enum Replaced {
 impl ServingFile {
     /// The word that a start of this epoch is to leave beside `socket`.
     pub(crate) fn beside(socket: &Path, journal: &Path, state_dir: Option<&Path>, epoch: Epoch) -> Self {
-        let mut file = socket.as_os_str().to_owned();
-        file.push(".serving");
         let ours = Word {
             journal: settled(journal),
             state_dir: state_dir.map(settled),
@@ -75,7 +74,7 @@ impl ServingFile {
             boot: this_boot(),
             learning_until_ms: 0,
         };
-        Self { file: file.into(), ours, replaced: Replaced::Nothing }
+        Self { file: beside(socket, ".serving"), ours, replaced: Replaced::Nothing }
     }
 
     /// Whether the start before may have leases out that our journal does not tell of. `journal_epoch` is the last start
@@ -168,8 +167,7 @@ impl Drop for ServingFile {
 
 /// Built aside: a crash leaves the old word or the new one.
 fn put(file: &Path, text: &[u8]) -> io::Result<()> {
-    let mut aside = file.as_os_str().to_owned();
-    aside.push(".new");
+    let aside = beside(file, ".new");
     File::create(&aside)?.write_all(text)?;
     fs::rename(aside, file)
 }
