@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from hisparse_svc.cli.fleet import LENGTHS
 
 from tests.conftest import ROOT, run
-from tests.deploy.test_kubernetes import FOLDER, Manifest, golden, of_kind, pod, privileges
+from tests.deploy.test_kubernetes import FOLDER, Manifest, golden, of_kind, pod, privileges, rendered
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +28,7 @@ def containers(manifests: list[Manifest]) -> dict[str, Manifest]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_rendered_is_what_is_committed(name: str) -> None:
-    path = os.pathsep.join([str(ROOT / "target/go-bin"), os.environ["PATH"]])
-    kustomize, kubectl = shutil.which("kustomize", path=path), shutil.which("kubectl")
-    if kustomize is None and kubectl is None:
-        pytest.skip("no kustomize and no kubectl on this machine: run deploy/install-tools")
-    command = [kustomize, "build"] if kustomize else [str(kubectl), "kustomize"]
-    done = subprocess.run([*command, str(FOLDER / NAMES[name])], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert list(yaml.safe_load_all(done.stdout)) == golden(name), "run deploy/kubernetes/render and look at the diff"
+    assert rendered(NAMES[name]) == golden(name), "run deploy/kubernetes/render and look at the diff"
 
 
 def test_every_manifest_fits_the_schema_of_its_kind() -> None:
@@ -180,20 +171,13 @@ def test_the_policy_is_about_the_account_of_the_component() -> None:
 def test_the_component_goes_upon_any_overlay_with_names_and_a_namespace_of_ones_own(
     overlay: str, tmp_path: Path
 ) -> None:
-    path = os.pathsep.join([str(ROOT / "target/go-bin"), os.environ["PATH"]])
-    kustomize, kubectl = shutil.which("kustomize", path=path), shutil.which("kubectl")
-    if kustomize is None and kubectl is None:
-        pytest.skip("no kustomize and no kubectl on this machine: run deploy/install-tools")
     where = {
         kind: [os.path.relpath(FOLDER / name, tmp_path.resolve())]
         for kind, name in (("resources", overlay), ("components", "components/directory"))
     }
     text = yaml.safe_dump({**where, "namePrefix": "prod-", "namespace": "serving"})
     (tmp_path / "kustomization.yaml").write_text(text, encoding="utf-8")
-    command = [kustomize, "build"] if kustomize else [str(kubectl), "kustomize"]
-    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    manifests = list(yaml.safe_load_all(done.stdout))
+    manifests = rendered(str(tmp_path))
     assert list(containers(manifests))[:2] == ["hisparse", "hisparse-publish"]
     account = pod(manifests)["serviceAccountName"]
     assert account == of_kind(manifests, "ServiceAccount")["metadata"]["name"] == "prod-hisparse-node"

@@ -53,16 +53,21 @@ def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
     return golden(request.param)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_rendered_is_what_is_committed(name: str) -> None:
+def rendered(where: str) -> list[Manifest]:
+    """What a folder renders now: one of deploy/kubernetes, or any by its whole path."""
     path = os.pathsep.join([str(ROOT / "target/go-bin"), os.environ["PATH"]])
     kustomize, kubectl = shutil.which("kustomize", path=path), shutil.which("kubectl")
     if kustomize is None and kubectl is None:
         pytest.skip("no kustomize and no kubectl on this machine: run deploy/install-tools")
     command = [kustomize, "build"] if kustomize else [str(kubectl), "kustomize"]
-    done = subprocess.run([*command, str(FOLDER / NAMES[name])], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, str(FOLDER / where)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert list(yaml.safe_load_all(done.stdout)) == golden(name), "run deploy/kubernetes/render and look at the diff"
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_rendered_is_what_is_committed(name: str) -> None:
+    assert rendered(NAMES[name]) == golden(name), "run deploy/kubernetes/render and look at the diff"
 
 
 def test_every_manifest_fits_the_schema_of_its_kind(manifests: list[Manifest]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hisparse_svc.kube import objects
 
+from tests.kube.manifests import changed
 from tests.publish.sample import INFO, condition
 
 pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
@@ -155,16 +155,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 @pytest.mark.parametrize("mistake", WRONG)
 def test_each_wrong_object_is_refused_with_its_reason(apply: Callable[..., Run], mistake: str) -> None:
     path, value, reason = WRONG[mistake]
-    document = copy.deepcopy(body())
-    *way, last = [int(step) if step.isdecimal() else step for step in path.split("/")]
-    place: Any = document
-    for step in way:
-        place = place[step]
-    if value is ...:
-        del place[last]
-    else:
-        place[last] = value
-    done = apply(document)
+    done = apply(changed(body(), path, value))
     assert done.code != 0
     assert reason in done.err, done.err
 
