@@ -29,13 +29,20 @@ def check(path: Path) -> None:
     problems = []
     if path.suffix.lower() not in KINDS:
         problems.append(Problem("--plot", f'"{path}"', "must end in .png or .svg", "name the file so"))
+    problems += hindrances(path)
+    if problems:
+        raise InvalidInput(problems)
+
+
+def hindrances(path: Path) -> list[Problem]:
+    """Say what keeps a plot, or a folder of plots, from being drawn there."""
+    problems = []
     if not path.parent.is_dir():
         problems.append(Problem("--plot", f'"{path}"', "must lie in a folder that exists", "make the folder first"))
     if importlib.util.find_spec("matplotlib") is None:
         remedy = "install it with `pip install 'hisparse-svc[plot]'`"
         problems.append(Problem("--plot", f'"{path}"', "needs matplotlib, which is not installed", remedy))
-    if problems:
-        raise InvalidInput(problems)
+    return problems
 
 
 def draw(plan: Plan, path: Path) -> None:

@@ -75,13 +75,12 @@ def command(
     not lost with their node; attempts are calls of Admit for each lease; imbalance is the fullest node over the mean.
     A run takes time with the square of the nodes: seconds at 1,000, many minutes at 10,000.
     """
+    from hisparse_svc.cli import simulate_fleet_plot  # noqa: PLC0415 - it takes its figures from here
     from hisparse_svc.replay.samples import SAMPLE, load_trace  # noqa: PLC0415 - only commands that play traces
     from hisparse_svc.replay.simulated_fleet import Wanted  # noqa: PLC0415 - only this command simulates fleets
 
     found = Gathered()
     if plot is not None:
-        from hisparse_svc.cli import simulate_fleet_plot  # noqa: PLC0415 - only with `--plot`
-
         found.read(simulate_fleet_plot.check, plot)
     if out is not None and not out.parent.is_dir():
         found.problems.append(Problem("--out", f'"{out}"', "must lie in a folder that exists", "make the folder first"))
@@ -92,15 +91,12 @@ def command(
     found.end()
     assert document is not None  # noqa: S101 - nothing was found, so all was read
     run(wanted, played, document, out, as_json)
-    if plot is not None:
-        from hisparse_svc.cli import simulate_fleet_plot  # noqa: PLC0415 - brings in matplotlib
-
-        written = simulate_fleet_plot.draw(document, plot)
+    written = [] if plot is None else simulate_fleet_plot.draw(document, plot)
     if as_json:
         output.emit_json(document)
     else:
         show(document)
-        for path in [*([out] if out else []), *(written if plot else [])]:
+        for path in [*([out] if out else []), *written]:
             click.echo(f"Written: {output.plain(str(path))}")
 
 

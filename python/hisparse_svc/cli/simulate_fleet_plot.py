@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
+from hisparse_svc.cli import plot
 from hisparse_svc.cli.simulate_fleet import medians
 from hisparse_svc.errors import InvalidInput, Problem
 
@@ -28,11 +28,7 @@ def check(folder: Path) -> None:
     problems = []
     if folder.exists() and not folder.is_dir():
         problems.append(Problem("--plot", f'"{folder}"', "must be a folder", "name one"))
-    elif not folder.parent.is_dir():
-        problems.append(Problem("--plot", f'"{folder}"', "must lie in a folder that exists", "make the folder first"))
-    if importlib.util.find_spec("matplotlib") is None:
-        remedy = "install it with `pip install 'hisparse-svc[plot]'`"
-        problems.append(Problem("--plot", f'"{folder}"', "needs matplotlib, which is not installed", remedy))
+    problems += plot.hindrances(folder)
     if problems:
         raise InvalidInput(problems)
 

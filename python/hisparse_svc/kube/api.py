@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
-from hisparse_svc.rpc.refusals import Unreachable
+from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,6 +65,25 @@ class Rejected(HiSparseError):
     def __init__(self, status: int, reason: str, text: str, retry_after_s: float | None = None) -> None:
         self.status, self.reason, self.text, self.retry_after_s = status, reason, text, retry_after_s
         super().__init__(f"{status} {reason}: {text}" if text else f"{status} {reason}")
+
+
+def unreadable(what: str, failure: Rejected, *, right: str, missing: str = "") -> NotAllowed | Unreachable:
+    """Give what a reader is to be told of a refusal: `what` cannot be read, why, and what to do.
+
+    Args:
+        what: What was to be read.
+        failure: The API server's answer.
+        right: What to do where the account may not.
+        missing: What to do where there is no such kind.
+    """
+    told = f"{what} cannot be read: {failure}"
+    if failure.status == 401:
+        return NotAllowed(f"{told}; look whether the token or certificate is this cluster's, and not too old")
+    if failure.status == 403:
+        return NotAllowed(f"{told}; {right}")
+    if failure.status == 404 and missing:
+        return Unreachable(f"{told}; {missing}")
+    return Unreachable(f"{told}; look at the API server")
 
 
 class Events:

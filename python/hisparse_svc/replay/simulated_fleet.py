@@ -132,10 +132,10 @@ def play(
     """
     wanted.check(trace)
     common = wanted.common()
-    played = [{name: row[name] for name in (*KEY, *common)} for row in known or []]
+    played = {tuple(row[name] for name in (*KEY, *COMMON)) for row in known or []}
     longest = wanted.warm_s + wanted.measured_s + wanted.patience_s
     for done, key in enumerate(wanted.keys()):
-        if {**key, **common} in played:
+        if (*key.values(), *common.values()) in played:
             continue
         part = None if progress is None else _part(progress, done, longest)
         yield {**key, **common, **SimulatedFleet(**key, **common).play(trace, part)}

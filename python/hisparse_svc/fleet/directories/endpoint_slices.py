@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from hisparse_svc.fleet.directories.member import Member
-from hisparse_svc.kube.api import Api, Rejected
+from hisparse_svc.kube.api import Api, Rejected, unreadable
 from hisparse_svc.kube.reflector import Changed, Listed, Reflector
-from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hisparse_svc.errors import HiSparseError
     from hisparse_svc.kube.api import Document
 
 SERVICE_LABEL = "kubernetes.io/service-name"
@@ -75,15 +73,9 @@ class EndpointSlices:
                         told = members
                         yield members
             except Rejected as failure:
-                raise self._error(failure) from None
-
-    def _error(self, failure: Rejected) -> HiSparseError:
-        what = f"EndpointSlices of {self.namespace}/{self.service} cannot be read: {failure}"
-        if failure.status == 401:
-            return NotAllowed(f"{what}; look whether the token or certificate is this cluster's, and not too old")
-        if failure.status == 403:
-            return NotAllowed(f"{what}; let the account list and watch endpointslices of discovery.k8s.io")
-        return Unreachable(f"{what}; look at the API server")
+                what = f"EndpointSlices of {self.namespace}/{self.service}"
+                right = "let the account list and watch endpointslices of discovery.k8s.io"
+                raise unreadable(what, failure, right=right) from None
 
     def members(self, slices: Iterable[Document]) -> tuple[Member, ...]:
         """Give the ready endpoints of slices, by their pods' names."""

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from hisparse_svc.errors import HiSparseError
 from hisparse_svc.fleet.directories.roster import Roster
 from hisparse_svc.kube import objects
-from hisparse_svc.kube.api import Api, Rejected
+from hisparse_svc.kube.api import Api, Rejected, unreadable
 from hisparse_svc.kube.reflector import Changed, Reflector
-from hisparse_svc.rpc.refusals import NotAllowed, Unreachable
+from hisparse_svc.rpc.refusals import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,14 +113,12 @@ class KubernetesNodes:
     def _error(self, kind: str, failure: HiSparseError) -> HiSparseError:
         if not isinstance(failure, Rejected):
             return failure
-        what = f"{kind} of the namespace {self.namespace} cannot be read: {failure}"
-        if failure.status == 401:
-            return NotAllowed(f"{what}; look whether the token or certificate is this cluster's, and not too old")
-        if failure.status == 403:
-            return NotAllowed(f"{what}; bind the Role hisparse-node-reader to this account there")
-        if failure.status == 404:
-            return Unreachable(f"{what}; the cluster has no such kind: apply deploy/kubernetes/cluster")
-        return Unreachable(f"{what}; look at the API server")
+        return unreadable(
+            f"{kind} of the namespace {self.namespace}",
+            failure,
+            right="bind the Role hisparse-node-reader to this account there",
+            missing="the cluster has no such kind: apply deploy/kubernetes/cluster",
+        )
 
     def __str__(self) -> str:
         """Say where the members come from."""
