@@ -9,6 +9,8 @@ from hisparse_svc.errors import Problem
 
 __all__ = [
     "MAX_CONFIG_BYTES",
+    "MAX_CONTEXT_TOKENS",
+    "MAX_LENGTHS_ASKED",
     "MAX_SEGMENT_BYTES",
     "MAX_SETTINGS_BYTES",
     "MAX_TRACE_BYTES",
@@ -47,6 +49,8 @@ __all__ = [
 ]
 
 MAX_CONFIG_BYTES: int
+MAX_CONTEXT_TOKENS: int
+MAX_LENGTHS_ASKED: int
 MAX_SEGMENT_BYTES: int
 MAX_SETTINGS_BYTES: int
 MAX_TRACE_BYTES: int

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hisparse_svc import Client, InvalidInput, Node, Unreachable, aio
+from hisparse_svc import Client, InvalidInput, Node, Unreachable, _core, aio
 from hisparse_svc.rpc import calls, values
 from hisparse_svc.rpc.refusals import CLOSED
 
@@ -78,3 +78,16 @@ def test_a_truth_is_no_number() -> None:
         calls.admit(values.Request(prompt_tokens=True))
     with pytest.raises(InvalidInput, match="lengths"):
         calls.get_capacity([64, True])
+
+
+def test_lengths_beyond_the_cores_bounds_are_refused_by_name_before_a_call_is_made() -> None:
+    most = _core.MAX_LENGTHS_ASKED
+    for make in (calls.get_capacity, calls.watch_capacity, calls.overview):
+        make([1, _core.MAX_CONTEXT_TOKENS] * (most // 2))
+        with pytest.raises(InvalidInput) as refused:
+            make([0, *range(1, most), _core.MAX_CONTEXT_TOKENS + 1])
+        fields = [problem.field for problem in refused.value.problems]
+        assert fields == ["lengths", "lengths[0]", f"lengths[{most}]"]
+        assert (
+            str(refused.value.problems[0]) == f"lengths is {most + 1} lengths: must be at most {most}; ask about fewer"
+        )

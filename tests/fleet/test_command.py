@@ -7,6 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from hisparse_svc import _core
 from hisparse_svc.fleet import aio
 from hisparse_svc.replay import desks, live
 from hisparse_svc.replay.options import Options
@@ -74,8 +76,17 @@ def test_wrong_flags_are_named_together() -> None:
     fields = [problem["field"] for problem in told.document["problems"]]
     assert fields == ["--length", "--length", "--timeout", "nodes"]
     told = run("fleet", "--target", "unix:/run/a.sock", "--length", str(1 << 70))
-    assert (told.code, len(told.errors)) == (2, 1)
-    assert told.errors[0].startswith(f"lengths is [{1 << 70}]: must be")
+    remedy = f"give a number from 1 to {_core.MAX_CONTEXT_TOKENS}"
+    assert (told.code, told.errors) == (2, [f"--length is {1 << 70}: must be a possible length; {remedy}"])
+
+
+@pytest.mark.parametrize("command", ["capacity", "watch", "top", "fleet"])
+def test_more_lengths_than_a_node_answers_are_refused_with_the_bound(command: str) -> None:
+    most = _core.MAX_LENGTHS_ASKED
+    flags = [flag for length in range(1, most + 2) for flag in ("--length", str(length))]
+    told = run(command, "--target", "unix:/run/a.sock", *flags)
+    assert told.code == 2
+    assert told.errors == [f"--length is {most + 1} lengths: must be at most {most}; ask about fewer"]
 
 
 def test_a_trace_plays_on_several_nodes(serve: Callable[..., Served]) -> None:

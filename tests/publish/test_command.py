@@ -7,7 +7,8 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
-from hisparse_svc import InvalidInput
+from hisparse_svc import InvalidInput, _core
+from hisparse_svc.cli.fleet import LENGTHS
 from hisparse_svc.kube import api
 from hisparse_svc.kube.telling import Teller, serve_metrics
 
@@ -28,6 +29,20 @@ def test_every_mistake_of_a_command_line_is_answered_at_once(tmp_path: Path) -> 
     fields = [error.partition(" is ")[0] for error in told.errors]
     expected = ["--refresh", "--lease", "--length", "--log", "--namespace", "--name", "--address", "cluster"]
     assert fields == expected
+
+
+def test_lengths_are_never_cut_to_what_a_node_answers() -> None:
+    pytest.importorskip("kubernetes.client", reason="no Kubernetes client: run make setup")
+    most = _core.MAX_LENGTHS_ASKED
+    flags = [flag for length in range(1, most - 1) for flag in ("--length", str(length))]
+    told = run("publish", "--target", "unix:/tmp/a", *HERE, *flags, env=NOWHERE)
+    rule = f"must be at most {most} with the 3 that are always told, 8192, 32768, 131072"
+    assert told.code == 2
+    assert told.errors[0] == f"--length is {most + 1} lengths: {rule}; ask about fewer"
+    fewer = run("publish", "--target", "unix:/tmp/a", *HERE, *flags[2:], env=NOWHERE)
+    assert "--length" not in fewer.err
+    known = [flag for length in LENGTHS for flag in ("--length", str(length))]
+    assert "--length" not in run("publish", "--target", "unix:/tmp/a", *HERE, *flags[2:], *known, env=NOWHERE).err
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def command(
     from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
 
     found = Gathered()
-    asked = [each for each in length if found.read(remote.whole, "--length", each)]
+    asked = remote.lengths(found, length)
     usual = [] if asked or as_json else _core.tables()["calculator"]["contexts"]
     call = found.read(calls.get_capacity, [*asked, *usual], tenant or "")
     wait_s = found.read(remote.seconds, "--wait", wait, 0.0)

@@ -31,7 +31,7 @@ def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None,
     that does not answer here, figures in brackets are what its directory says it had.
     """
     found = Gathered()
-    lengths = [each for each in length if found.read(remote.whole, "--length", each)] or list(LENGTHS)
+    lengths = remote.lengths(found, length) or list(LENGTHS)
     with remote.connect_fleet(target, timeout, lengths, found) as fleet:
         fleet.wait_until_seen()
         nodes = fleet.nodes()

@@ -16,8 +16,6 @@ from hisparse_svc.errors import Gathered, InvalidInput, Problem
 if TYPE_CHECKING:
     from hisparse_svc.kube.objects import Identity
 
-MOST_LENGTHS = 64
-
 
 @click.command("publish")
 @options.flag("--address", "HOST:PORT", "Where routers reach the node.  [POD_IP and port 7411, else --target]")
@@ -62,7 +60,7 @@ def command(
     # The kind's columns show LENGTHS, so these are always told.
     refresh_s = found.read(_between, "--refresh", refresh, REFRESH_S, SHORTEST_REFRESH_S, LONGEST_REFRESH_S)
     lease_s = found.read(_between, "--lease", lease, publisher.LEASE_S, shortest_s, longest_s)
-    lengths = sorted({*LENGTHS, *(each for each in length if found.read(remote.whole, "--length", each))})
+    lengths = sorted(remote.lengths(found, length, LENGTHS))
     as_words = found.read(_word, "--log", log or "text")
     client = found.read(remote.connect, target, timeout)
     where = "" if client is None else client.target.address
@@ -73,7 +71,7 @@ def command(
 
     stopping, wake = threading.Event(), threading.Event()
     teller = Teller(lambda line: click.echo(line, err=True), as_json=as_words == "json")
-    node = FollowedNode(client, lengths[:MOST_LENGTHS], wake.set)
+    node = FollowedNode(client, lengths, wake.set)
     writer = publisher.Publisher(api, who, node, teller, refresh_s=refresh_s, lease_s=int(lease_s), wake=wake)
 
     def stop(*_: object) -> None:

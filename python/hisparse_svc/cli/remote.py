@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MOST_S = 1e9
 """Longest time that any flag may say; what a command or the service bounds further says so itself."""
 
+LENGTH = "--length"
+
 READY_REST_S = 0.05
 """Between two looks at a service that is not ready."""
 
@@ -218,6 +220,16 @@ def whole(flag: str, value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
     raise InvalidInput([Problem(flag, str(value), "must be a whole number above 0", "write digits only")])
+
+
+def lengths(found: Gathered, given: Iterable[Any], always: Iterable[int] = ()) -> list[int]:
+    """Read `--length`, given any number of times, behind those that are `always` asked about; keep what is wrong."""
+    from hisparse_svc.rpc import calls  # noqa: PLC0415 - as above
+
+    asked = list(always)
+    besides = f" with the {len(asked)} that are always told, {', '.join(map(str, asked))}" if asked else ""
+    asked += [number for each in given if (number := found.read(whole, LENGTH, each))]
+    return found.read(calls.lengths_asked, dict.fromkeys(asked), LENGTH, besides) or []
 
 
 def digest(text: str) -> bytes:

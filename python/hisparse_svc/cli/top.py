@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hisparse_svc.cli import options, output, remote
-from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.errors import Gathered, InvalidInput, Problem
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,13 +45,13 @@ def command(
     `s` sorts the leases by age, length or pages in turn. The page on the service's HTTP port shows the same.
     With --json one document is printed, and with --once one picture.
     """
-    every_s = remote.seconds("--interval", interval, 1.0, zero=False)
-    if every_s < SHORTEST_S:
-        raise InvalidInput(
-            [Problem("--interval", f"{every_s:g}", f"must be at least {SHORTEST_S:g} s", "look less often")]
-        )
-    lengths = [remote.whole("--length", each) for each in length]
-    with remote.connect(target, timeout) as client:
+    found = Gathered()
+    every_s = found.read(_interval, interval) or 1.0
+    lengths = remote.lengths(found, length)
+    client = found.read(remote.connect, target, timeout)
+    found.end()
+    assert client is not None  # noqa: S101 - nothing was found, so it was made
+    with client:
         if as_json:
             output.emit_json(look(client, lengths))
         elif once:
@@ -63,7 +63,16 @@ def command(
             follow(client, lengths, every_s)
 
 
-def look(client: Client, lengths: list[Any]) -> dict[str, Any]:
+def _interval(text: str | None) -> float:
+    every_s = remote.seconds("--interval", text, 1.0, zero=False)
+    if every_s < SHORTEST_S:
+        raise InvalidInput(
+            [Problem("--interval", f"{every_s:g}", f"must be at least {SHORTEST_S:g} s", "look less often")]
+        )
+    return every_s
+
+
+def look(client: Client, lengths: list[int]) -> dict[str, Any]:
     """Ask once; the answer's message as plain data."""
     from hisparse_svc.rpc import calls  # noqa: PLC0415 - as in `remote`
 
@@ -71,7 +80,7 @@ def look(client: Client, lengths: list[Any]) -> dict[str, Any]:
     return call.read(client.send(call))
 
 
-def follow(client: Client, lengths: list[Any], every_s: float) -> None:
+def follow(client: Client, lengths: list[int], every_s: float) -> None:
     """Draw anew every so often, and at once where the terminal changes its size or a key is pressed."""
     from rich.live import Live  # noqa: PLC0415 - as above
 

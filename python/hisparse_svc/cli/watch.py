@@ -35,7 +35,7 @@ def command(
     from hisparse_svc.rpc.plain import to_plain  # noqa: PLC0415 - as in `remote`
 
     found = Gathered()
-    lengths = [each for each in length if found.read(remote.whole, "--length", each)]
+    lengths = remote.lengths(found, length)
     left = found.read(remote.whole, "--count", count)
     client = found.read(remote.connect, target, timeout)
     found.end()

@@ -4,7 +4,8 @@
 
     arguments ─► request message ─► Call(path, request, answer type, read) ─► either client sends it
 
-A value that its field cannot hold is refused here, by name; every other rule is the server's.
+A value that its field cannot hold is refused here, by name, and so are lengths beyond the core's bounds: of a watch
+that is refused, a fleet or a publisher would only see that the node is silent. Every other rule is the server's.
 """
 
 from __future__ import annotations
@@ -74,9 +75,36 @@ def timeout(seconds: Any, field: str = "timeout_s") -> float:
     raise InvalidInput([Problem(field, repr(seconds)[:40], rule, "write 10 or 0.5")])
 
 
+def lengths_asked(given: Iterable[Any], field: str = "lengths", besides: str = "") -> list[int]:
+    """Read the lengths that a call asks about.
+
+    Args:
+        given: The lengths.
+        field: What they are called in errors; a flag has no places.
+        besides: What to say where they are too many and some were not given by the caller.
+
+    Raises:
+        InvalidInput: Too many, and each that no node could hold.
+    """
+    lengths, most = list(given), _core.MAX_LENGTHS_ASKED
+    problems = []
+    if len(lengths) > most:
+        problems.append(
+            Problem(field, f"{len(lengths)} lengths", f"must be at most {most}{besides}", "ask about fewer")
+        )
+    for place, length in enumerate(lengths):
+        if isinstance(length, int) and not 1 <= length <= _core.MAX_CONTEXT_TOKENS:
+            name = field if field.startswith("-") else f"{field}[{place}]"
+            rule, remedy = "must be a possible length", f"give a number from 1 to {_core.MAX_CONTEXT_TOKENS}"
+            problems.append(Problem(name, str(length)[:40], rule, remedy))
+    if problems:
+        raise InvalidInput(problems)
+    return lengths  # what is no number, its field refuses
+
+
 def get_capacity(lengths: Iterable[int], tenant: str = "") -> Call[capacity_pb2.GetCapacityResponse, values.Capacity]:
     """Ask for one snapshot."""
-    request = _message(capacity_pb2.GetCapacityRequest, lengths=list(lengths), tenant=tenant)
+    request = _message(capacity_pb2.GetCapacityRequest, lengths=lengths_asked(lengths), tenant=tenant)
     return _capacity("GetCapacity", request, capacity_pb2.GetCapacityResponse, convert.snapshot)
 
 
@@ -84,7 +112,7 @@ def watch_capacity(
     lengths: Iterable[int], resume_token: bytes = b"", tenant: str = ""
 ) -> Call[capacity_pb2.WatchCapacityResponse, capacity_pb2.WatchCapacityResponse]:
     """Ask to be told of changes, from where a token came; the answers go through `convert.Watched`."""
-    asked = {"lengths": list(lengths), "resume_token": resume_token, "tenant": tenant}
+    asked = {"lengths": lengths_asked(lengths), "resume_token": resume_token, "tenant": tenant}
     request = _message(capacity_pb2.WatchCapacityRequest, **asked)
     return _capacity("WatchCapacity", request, capacity_pb2.WatchCapacityResponse, lambda message: message)
 
@@ -168,7 +196,7 @@ def server_info() -> Call[admin_pb2.GetServerInfoResponse, values.ServerInfo]:
 
 def overview(lengths: Sequence[int] = ()) -> Call[overview_pb2.GetOverviewResponse, dict[str, Any]]:
     """Ask for the node at a glance; the answer is the document of `hisparse-svc top --json`."""
-    request = _message(overview_pb2.GetOverviewRequest, lengths=list(lengths))
+    request = _message(overview_pb2.GetOverviewRequest, lengths=lengths_asked(lengths))
     return _admin("GetOverview", request, overview_pb2.GetOverviewResponse, to_plain)
 
 

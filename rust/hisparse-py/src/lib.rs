@@ -53,6 +53,8 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("MAX_CONFIG_BYTES", limits::MAX_CONFIG_BYTES)?;
+        module.add("MAX_CONTEXT_TOKENS", limits::MAX_CONTEXT_TOKENS)?;
+        module.add("MAX_LENGTHS_ASKED", limits::MAX_LENGTHS_ASKED)?;
         module.add("MAX_SEGMENT_BYTES", limits::MAX_SEGMENT_BYTES)?;
         module.add("MAX_SETTINGS_BYTES", limits::MAX_SETTINGS_BYTES)?;
         module.add("MAX_TRACE_BYTES", limits::MAX_TRACE_BYTES)?;
