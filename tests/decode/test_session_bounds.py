@@ -262,6 +262,19 @@ def test_a_planned_shape_has_room_for_the_picks_beside_the_top_k() -> None:
     shape = DecodeShape.of_plan(plan, model)
     assert (model.top_k, shape.geometry.picks) == (2048, model.picks_per_row)
     assert model.picks_per_row == 2048 + 3
-    assert shape.device_bytes["side"] == plan.device_bytes.side
+    assert shape.device_bytes == {name: getattr(plan.device_bytes, name) for name in shape.device_bytes}
     with pytest.raises(InvalidInput, match="must be at least 2112"):
         hisparse_svc.plan("glm-5.3-flash", kv_dtype="fp8_e4m3", ratio=4, hot_rows=2048)
+
+
+def test_pooled_index_keys_are_counted_as_the_plan_and_the_pool_do_and_refused_to_a_session() -> None:
+    with HostPool.embedded(model="glm-5.3-flash", host_pool="64MiB", kv_bytes="64MiB") as pool:
+        shape = DecodeShape.of_plan(pool.node.plan, hisparse_svc.load_model("glm-5.3-flash"))
+        assert (shape.tokens_per_key, shape.key_page_bytes) == (4, 16 * 132)
+        assert shape.device_bytes["indexer"] == pool.node.plan.device_bytes.indexer
+        host = HostCopy.of_pool(pool)
+        host.check(shape)
+        with pytest.raises(InvalidInput, match="tokens_per_key is 4: must be 1 in a session"):
+            DecodeSession(shape, host, "cpu")
+    with pytest.raises(InvalidInput, match="must divide 64"):
+        replace(shape, tokens_per_key=48)

@@ -63,8 +63,9 @@ class DecodeMemory:
         """Allocate everything, empty.
 
         Raises:
-            InvalidInput: The host memory is of another shape.
+            InvalidInput: The host memory is of another shape, or keys are pooled.
         """
+        shape.check_decodes()
         host.check(shape)
         cache = HotCache(shape.geometry, shape.layer_groups, shape.row_format, device, pool_rows=shape.pool_rows)
         on_gpu = cache.device.type == "cuda"

@@ -98,7 +98,7 @@ class DecodeSession:
             metered: Count hits and misses of each layer group, for `meter.report`.
 
         Raises:
-            InvalidInput: The host memory is of another shape, or an overlap that there is not.
+            InvalidInput: The host memory is of another shape, index keys are pooled, or an overlap that there is not.
             DeviceUnavailable: The device is a GPU, and there is none.
         """
         self.memory = DecodeMemory.allocate(shape, host, device)

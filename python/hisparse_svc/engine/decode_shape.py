@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hisparse_svc.engine.hot_cache import HotCache, layer_group_problems
 from hisparse_svc.engine.rows import RowFormat
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels import INDEX_FP8, Geometry
+from hisparse_svc.kernels import INDEX_FP8, PAGE_ROWS, Geometry
 from hisparse_svc.kernels.index.keys import INDEX_FORMATS
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ class DecodeShape:
             in the host pool.
         pool_rows: Hot rows of each layer to allocate, a plan's `device_tokens`; 0: what the seats take.
         index_format: How index keys are stored.
+        tokens_per_key: Tokens that one index key stands for, a divisor of a page's 64; a session decodes 1 alone.
 
     Raises:
-        InvalidInput: No group, a group without layers, or no pages.
+        InvalidInput: No group, a group without layers, no pages, or pools of keys that cross pages.
     """
 
     geometry: Geometry
@@ -47,11 +48,15 @@ class DecodeShape:
     pages: int
     pool_rows: int = 0
     index_format: IndexFormat = INDEX_FP8
+    tokens_per_key: int = 1
 
     def __post_init__(self) -> None:
         problems = layer_group_problems(self.layer_groups)
         if self.pages < 1:
             problems.append(Problem("pages", str(self.pages), "must be at least 1", "give the plan's logical pages"))
+        if self.tokens_per_key < 1 or PAGE_ROWS % self.tokens_per_key:
+            rule = f"must divide {PAGE_ROWS}, the tokens of a page"
+            problems.append(Problem("tokens_per_key", str(self.tokens_per_key), rule, "give the plan's"))
         if problems:
             raise InvalidInput(problems)
 
@@ -95,6 +100,7 @@ class DecodeShape:
             index_format=next(
                 (one for one in INDEX_FORMATS.values() if one.key_bytes == plan.layout.indexer_bytes), INDEX_FP8
             ),
+            tokens_per_key=plan.model.tokens_per_index_key,
         )
 
     @property
@@ -103,9 +109,25 @@ class DecodeShape:
         return sum(self.layer_groups)
 
     @property
+    def key_page_bytes(self) -> int:
+        """Bytes of one page's index keys in one group."""
+        return self.index_format.page_bytes // self.tokens_per_key
+
+    @property
     def index_bytes(self) -> int:
         """Bytes of the index keys on the device."""
-        return len(self.layer_groups) * self.pages * self.index_format.page_bytes
+        return len(self.layer_groups) * self.pages * self.key_page_bytes
+
+    def check_decodes(self) -> None:
+        """Check that a session can decode this: its indexer scores a key of each token.
+
+        Raises:
+            InvalidInput: Keys are pooled.
+        """
+        if self.tokens_per_key != 1:
+            rule = "must be 1 in a session, whose indexer scores a key of each token"
+            remedy = "decode this model by an engine with an indexer of its own"
+            raise InvalidInput([Problem("tokens_per_key", str(self.tokens_per_key), rule, remedy)])
 
     @property
     def device_bytes(self) -> dict[str, int]:

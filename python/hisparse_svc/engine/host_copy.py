@@ -71,7 +71,7 @@ class HostCopy:
                 for layers in shape.layer_groups
             ),
             tuple(
-                torch.empty((pages, shape.index_format.page_bytes), dtype=torch.uint8, pin_memory=pinned)
+                torch.empty((pages, shape.key_page_bytes), dtype=torch.uint8, pin_memory=pinned)
                 for _ in shape.layer_groups
             ),
         )
@@ -106,7 +106,7 @@ class HostCopy:
         expect("host.groups", tuple(rows.layers for rows in self.rows), shape.layer_groups)
         for rows, keys in zip(self.rows, self.keys, strict=True):
             expect("host.row_bytes", rows.row_bytes, shape.row_format.row_bytes)
-            expect("host.key_page_bytes", int(keys.shape[-1]), shape.index_format.page_bytes)
+            expect("host.key_page_bytes", int(keys.shape[-1]), shape.key_page_bytes)
             if problems:
                 break
         if problems:

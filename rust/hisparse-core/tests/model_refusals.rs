@@ -177,6 +177,8 @@ fn layers_that_contradict_themselves_are_refused() {
             vec![("index_kpool", json!(4)), ("index_kpool_compress", json!(false))],
             "must be true where keys are pooled",
         ),
+        (V32, vec![("index_kpool", json!(48))], "index_kpool is 48: must divide 64, the tokens of a page"),
+        (V32, vec![("index_kpool", json!(128))], "index_kpool is 128: must be a whole number in range"),
         (V4, vec![("qk_rope_head_dim", json!(512))], "must be below head_dim, 512"),
         (M3, vec![("text_config.num_key_value_heads", json!(3))], "must divide num_attention_heads, 64"),
         (M3, vec![("text_config.index_topk_blocks", json!(1000))], "picks 128000 tokens a step"),

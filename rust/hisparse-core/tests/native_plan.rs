@@ -158,6 +158,17 @@ fn a_stage_keeps_its_own_layers() {
 }
 
 #[test]
+fn pooled_keys_cost_a_key_for_each_pool() {
+    let model = preset("glm-5.3-flash").unwrap();
+    let plan = plan(&model, &json!({"ratio": 4})).unwrap();
+    let pages = plan.logical_tokens / plan.page_tokens;
+    assert_eq!((plan.model.tokens_per_index_key, plan.layout.indexer_bytes), (4, 132));
+    assert_eq!(plan.device_bytes.indexer, 11 * pages * (64 / 4) * 132);
+    assert_eq!(plan.host_bytes, 11 * (pages + 1) * (64 * plan.layout.row_bytes + (64 / 4) * 132));
+    assert!(plan.warnings.iter().any(|text| text.contains("one per 4 tokens")), "{:?}", plan.warnings);
+}
+
+#[test]
 fn an_explicit_host_pool_is_filled_and_never_passed() {
     let model = preset("glm-5.2").unwrap();
     let plan = plan(&model, &json!({"host_pool": "160GiB", "kv_bytes": "20GiB"})).unwrap();

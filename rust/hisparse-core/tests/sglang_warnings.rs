@@ -34,6 +34,7 @@ fn each_difference_is_a_warning_with_its_figures() {
         ),
         ("deepseek-v4-flash", json!({"ratio": 4, "draft_layers": 3}), vec!["one draft layer, however many"]),
         ("deepseek-v4-flash", json!({"ratio": 2.5}), vec!["float token counts"]),
+        ("glm-5.3-flash", json!({"ratio": 4}), vec!["an indexer key for each token of a model that pools 4 tokens"]),
         ("glm-5.2", json!({"ratio": 1.5}), vec!["1.5 passes sizing, then raises TypeError"]),
         ("glm-5.2", json!({"ratio": 0}), vec!["0 builds an empty pool"]),
         ("glm-5.2", json!({"ratio": -1}), vec!["-1 raises the token count"]),

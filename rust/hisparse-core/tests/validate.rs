@@ -150,6 +150,14 @@ fn a_pooled_index_leaves_flashmla_kv_out() {
 }
 
 #[test]
+fn a_pooled_index_is_planned_and_served_but_not_decoded_here() {
+    let notes = |name: &str| model(name, &json!({})).warnings;
+    let of_indexer = |text: &String| text.contains("its decode session refuses a model that pools 4 tokens into one");
+    assert!(notes("glm-5.3-flash").iter().any(of_indexer), "{:?}", notes("glm-5.3-flash"));
+    assert!(!notes("glm-5.3").iter().any(of_indexer));
+}
+
+#[test]
 fn families_with_attention_of_their_own_have_no_backend_to_choose() {
     for name in ["deepseek-v4-flash", "minimax-m3"] {
         let validation = model(name, &json!({}));

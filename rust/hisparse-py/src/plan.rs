@@ -103,13 +103,15 @@ view!(
         top_k: u64 = |model| model.top_k;
         /// Most tokens that one query row attends to: the top-k, and those of a pool of indexer keys that is not full.
         picks_per_row: u64 = |model| model.picks_per_row;
+        /// Tokens that one indexer key stands for: 1 but where keys are pooled or rows compressed.
+        tokens_per_index_key: u64 = |model| model.tokens_per_index_key;
         /// Layers of each group that shares one top-k, in order; empty for vLLM's plans.
         layer_groups: Vec<u64> = |model| model.layer_groups.clone();
     }
 );
 
 view!(
-    /// Bytes of one token in one layer.
+    /// Bytes of one row, and of one indexer key, in one layer.
     PyLayout of PlanLayout, "Layout" {
         /// How main KV is stored.
         kv_dtype: &'static str = |layout| layout.kv_dtype.name();

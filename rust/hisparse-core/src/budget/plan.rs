@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::budget::rank::Rank;
 use crate::budget::request::PlanRequest;
 use crate::budget::{sglang, vllm};
+use crate::layout::tokens_per_index_row;
 use crate::model::Family;
 use crate::platform::{Engine, KvDtype};
 
@@ -95,6 +96,9 @@ pub struct PlanModel {
     /// Most rows that one query row attends to ([`crate::model::Model::picks_per_row`]); in no document.
     #[serde(skip)]
     pub picks_per_row: u64,
+    /// Tokens that one indexer key stands for ([`tokens_per_index_row`]); in no document.
+    #[serde(skip)]
+    pub tokens_per_index_key: u64,
     /// Layers of each group that shares one top-k, in order ([`Rank::layer_groups`]): for an engine in this process, and
     /// in no document. Empty for vLLM, which has its own.
     #[serde(skip)]
@@ -112,12 +116,13 @@ impl PlanModel {
             draft_layers: rank.draft_layers,
             top_k: rank.model.top_k,
             picks_per_row: rank.model.picks_per_row(),
+            tokens_per_index_key: tokens_per_index_row(rank.model),
             layer_groups: rank.layer_groups(),
         }
     }
 }
 
-/// Bytes of one token in one layer.
+/// Bytes of one row, and of one indexer key, in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanLayout {
     /// How main KV is stored.

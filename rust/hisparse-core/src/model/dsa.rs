@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::config::{Source, check_length, optional};
 use super::{Family, Layer, Model, Shape, index_sharing};
 use crate::input::Fields;
-use crate::limits::{MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_HEADS, MAX_HOT_ROWS, MAX_LAYERS};
+use crate::limits::{MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_HEADS, MAX_HOT_ROWS, MAX_LAYERS, PAGE_TOKENS};
 use crate::units::Tokens;
 
 /// Reads the fields of a DSA model; `None` where one is missing or wrong (then noted).
@@ -26,20 +26,7 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
     let index_heads = fields.required("index_n_heads", MAX_HEADS);
     let context_tokens = fields.required("max_position_embeddings", MAX_CONTEXT_TOKENS);
     let draft_layers = optional(fields, "num_nextn_predict_layers", 0, MAX_LAYERS, 0);
-    // Its class would pool 16 tokens where the file does not say, the published checkpoint pools 4.
-    let index_pooling = if glm5_next {
-        fields.required("index_kpool", MAX_HOT_ROWS)
-    } else {
-        optional(fields, "index_kpool", 1, MAX_HOT_ROWS, 1)
-    };
-    if index_pooling.is_some_and(|tokens| tokens > 1) && fields.raw("index_kpool_compress") == Some(&Value::Bool(false))
-    {
-        fields.problem(
-            "index_kpool_compress",
-            "must be true where keys are pooled: only keys stored in pooled form are known",
-            "give a model whose indexer cache is pooled",
-        );
-    }
+    let index_pooling = read_pooling(fields, glm5_next);
     // Its class selects the tail where the file does not say.
     let selects_tail = fields.flag("index_kpool_always_select_tail").unwrap_or(glm5_next);
     let layers = layer_count.and_then(|count| read_layers(fields, count, glm5_next));
@@ -49,12 +36,6 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
         warnings.push(format!(
             "{} is not a model this project knows; it is planned as generic DSA because it has the fields of one.",
             if source.architecture.is_empty() { "The config" } else { &source.architecture }
-        ));
-    }
-    if let Some(tokens) = index_pooling.filter(|tokens| *tokens > 1) {
-        warnings.push(format!(
-            "Indexer keys are counted as one per {tokens} tokens; the keys of each request's last, incomplete pool are \
-             kept beside them and are not counted."
         ));
     }
     Some(Model {
@@ -73,6 +54,27 @@ pub(super) fn read(source: &mut Source<'_>, family: Family) -> Option<Model> {
         context_tokens: Tokens::new(context_tokens?),
         warnings,
     })
+}
+
+/// Tokens that are pooled into one indexer key. Pools lie within pages, so that a page's keys are its own: whoever shares
+/// or moves a page takes whole pools along.
+fn read_pooling(fields: &mut Fields<'_>, glm5_next: bool) -> Option<u64> {
+    let name = "index_kpool";
+    // Its class would pool 16 tokens where the file does not say, the published checkpoint pools 4.
+    let tokens =
+        if glm5_next { fields.required(name, PAGE_TOKENS)? } else { optional(fields, name, 1, PAGE_TOKENS, 1)? };
+    if !PAGE_TOKENS.is_multiple_of(tokens) {
+        let rule = format!("must divide {PAGE_TOKENS}, the tokens of a page");
+        fields.problem(name, rule, "give a model whose pools do not cross pages");
+    }
+    if tokens > 1 && fields.raw("index_kpool_compress") == Some(&Value::Bool(false)) {
+        fields.problem(
+            "index_kpool_compress",
+            "must be true where keys are pooled: only keys stored in pooled form are known",
+            "give a model whose indexer cache is pooled",
+        );
+    }
+    Some(tokens)
 }
 
 /// Index sharing, and which layers are linear.

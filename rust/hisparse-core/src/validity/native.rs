@@ -44,6 +44,7 @@ impl Native<'_> {
         let backend = |this: &mut Self, phase| kv_dtype.and_then(|kv_dtype| this.backend(phase, kv_dtype));
         let (prefill_backend, decode_backend) = (backend(self, Phase::Prefill), backend(self, Phase::Decode));
         self.page();
+        self.indexer();
         let config = self.config();
         self.drafts(config.top_k);
         if let (Some(model), Some(kv_dtype)) = (self.model, kv_dtype) {
@@ -160,6 +161,17 @@ impl Native<'_> {
                 here.sm
             )
         });
+    }
+
+    /// The session of the Python package, whose indexer it is, refuses such a model too.
+    fn indexer(&mut self) {
+        let pooling = self.model.map_or(1, |model| model.index_pooling);
+        if pooling > 1 {
+            self.warnings.push(format!(
+                "native's indexer scores a key of each token, so its decode session refuses a model that pools {pooling} \
+                 tokens into one; its pool keeps the KV of such a model for an engine with an indexer of its own."
+            ));
+        }
     }
 
     fn page(&mut self) {

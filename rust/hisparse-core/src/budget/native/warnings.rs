@@ -27,6 +27,13 @@ pub(super) fn add(plan: &mut Plan, rank: &Rank<'_>, request: &PlanRequest) {
             "This stage starts with layers that reuse a top-k of the stage before: it must be sent along.".into(),
         );
     }
+    if rank.model.index_pooling > 1 {
+        notes.push(format!(
+            "Indexer keys are counted as one per {} tokens; the keys of each request's last, incomplete pool are kept \
+             beside them and are not counted.",
+            rank.model.index_pooling
+        ));
+    }
     if rank.layers.contains(&Layer::Linear) {
         notes.push("Linear-attention layers keep a state per request that this plan does not count.".into());
     }

@@ -29,6 +29,7 @@ pub(super) fn add(plan: &mut Plan, rank: &Rank<'_>, request: &PlanRequest, table
     let mut notes: Vec<String> = Vec::new();
     notes.extend(page_size(plan, request));
     notes.extend(raw_records(plan, rank, request));
+    notes.extend(pooled_keys(rank));
     if request.hisparse {
         notes.extend(concurrency::losing(&plan.concurrency));
         notes.extend(ratio(plan, rank, request));
@@ -65,6 +66,17 @@ fn raw_records(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<St
         && plan.layout.kv_dtype == KvDtype::Fp8Raw;
     let why = if request.platform == Platform::Rocm { "on HIP" } else { "on SM100 with HiSparse off" };
     raw.then(|| format!("SGLang stores FP8 rows raw {why}: {} bytes, without scales.", plan.layout.row_bytes))
+}
+
+/// What SGLang's pools of such a model take is in no recorded answer of it; its cell is.
+fn pooled_keys(rank: &Rank<'_>) -> Option<String> {
+    let tokens = rank.model.index_pooling;
+    (tokens > 1).then(|| {
+        format!(
+            "SGLang budgets an indexer key for each token of a model that pools {tokens} tokens into one, and so does \
+             this plan of it; what its pools then allocate is not recorded. Native counts one per {tokens} tokens."
+        )
+    })
 }
 
 fn ratio(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<String> {

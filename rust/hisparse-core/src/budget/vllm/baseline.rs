@@ -76,6 +76,7 @@ pub(super) fn plan(model: &Model, request: &PlanRequest, kv_bytes: u64) -> Resul
             draft_layers,
             top_k: model.top_k,
             picks_per_row: model.picks_per_row(),
+            tokens_per_index_key: model.index_pooling,
             layer_groups: Vec::new(),
         },
         layout: PlanLayout {

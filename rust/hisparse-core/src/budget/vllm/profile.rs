@@ -125,6 +125,7 @@ impl<'a> Profile<'a> {
                 draft_layers: self.draft_layers,
                 top_k: self.model.top_k,
                 picks_per_row: self.model.picks_per_row(),
+                tokens_per_index_key: self.model.index_pooling,
                 layer_groups: Vec::new(),
             },
             layout: PlanLayout {
