@@ -5,8 +5,8 @@
 use hisparse_core::budget::plan::{Binding, Number};
 use hisparse_core::budget::{self, Plan, PlanRequest};
 use hisparse_core::error::Problems;
-use hisparse_core::model::Model;
 use hisparse_core::model::presets::preset;
+use hisparse_core::model::{Layer, Model};
 use serde_json::{Value, json};
 
 const GIB: u64 = 1 << 30;
@@ -155,6 +155,14 @@ fn a_stage_keeps_its_own_layers() {
     let pipelined = plan(&model, &json!({"ratio": 1, "pp": 2})).unwrap();
     assert_eq!(pipelined.cell_bytes, stage("0:39").cell_bytes, "the heavier stage binds");
     assert_eq!(refused(&model, &json!({"stage": "39:79"}))[0].0, "--stage");
+}
+
+#[test]
+fn layers_without_rows_do_not_make_a_stage_heavy() {
+    let mut model = preset("glm-5.3-flash").unwrap();
+    model.layers = [vec![Layer::Indexed; 4], vec![Layer::Linear; 5]].concat();
+    let halves = plan(&model, &json!({"ratio": 1, "pp": 2})).unwrap();
+    assert_eq!((halves.model.layers, halves.model.indexer_layers), (4, 4), "the other has five layers and no KV");
 }
 
 #[test]

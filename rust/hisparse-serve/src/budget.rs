@@ -170,8 +170,17 @@ fn number(number: Number) -> f64 {
 }
 
 fn shown(plan: &Plan) -> proto::GetBudgetResponse {
-    let PlanModel { name, family, layers, indexer_layers, draft_layers, top_k, picks_per_row: _, tokens_per_index_key: _, layer_groups: _ } =
-        plan.model.clone();
+    let PlanModel {
+        name,
+        family,
+        layers,
+        indexer_layers,
+        draft_layers,
+        top_k,
+        picks_per_row: _,
+        tokens_per_index_key: _,
+        layer_groups: _,
+    } = plan.model.clone();
     let family = word(&family);
     proto::GetBudgetResponse {
         model: Some(proto::BudgetModel { name, family, layers, indexer_layers, top_k, draft_layers }),

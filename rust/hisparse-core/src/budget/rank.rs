@@ -59,7 +59,7 @@ pub struct Rank<'a> {
     pub draft_layers: u64,
     /// Main KV of one token in one layer.
     pub main: RowLayout,
-    /// Indexer key of one token in one layer.
+    /// One indexer key in one layer; how many tokens it stands for, [`tokens_per_index_row`] says.
     pub indexer: RowLayout,
     /// Tokens of one page.
     pub page_tokens: u64,
@@ -83,33 +83,30 @@ impl<'a> Rank<'a> {
         let mut noted = |problem: Problem| problems.push(problem);
         let main = RowLayout::main(model, request.kv_dtype, request.tp).map_err(&mut noted).ok();
         let indexer = RowLayout::indexer(model, index_dtype_beside(model, request.kv_dtype)).map_err(&mut noted).ok();
-        let row_bytes = main.as_ref().map_or(0, RowLayout::row_bytes);
-        let key_bytes = indexer.as_ref().map_or(0, RowLayout::row_bytes);
-        let span = span(model, request, row_bytes, key_bytes).map_err(&mut noted).ok();
-        let (Some(main), Some(indexer), Some((from, to))) = (main, indexer, span) else { return Err(problems) };
+        let stages = stages(model, request).map_err(&mut noted).ok();
+        let (Some(main), Some(indexer), Some(stages)) = (main, indexer, stages) else { return Err(problems) };
         let tokens_per_row = match model.shape {
             Shape::DeepseekV4 { .. } => Layer::INDEXED_RATIO,
             Shape::Mla { .. } | Shape::Mha { .. } => 1,
         };
-        let mut rank = Self {
-            model,
-            layers: &model.layers[from..to],
-            draft_layers: if to == model.layers.len() || matches!(request.layers, LayerSpan::First(_)) {
-                draft_layers(model, request)
-            } else {
-                0
-            },
-            main,
-            indexer,
-            page_tokens: PAGE_ROWS * tokens_per_row,
-            tokens_per_row,
-            page: PageBytes::default(),
+        let ends_model = |to: usize| to == model.layers.len() || matches!(request.layers, LayerSpan::First(_));
+        let rank = |(from, to): (usize, usize)| {
+            let mut rank = Self {
+                model,
+                layers: &model.layers[from..to],
+                draft_layers: if ends_model(to) { draft_layers(model, request) } else { 0 },
+                main: main.clone(),
+                indexer: indexer.clone(),
+                page_tokens: PAGE_ROWS * tokens_per_row,
+                tokens_per_row,
+                page: PageBytes::default(),
+            };
+            rank.page = rank.page_bytes()?;
+            Some(rank)
         };
-        match rank.page_bytes() {
-            Some(page) => rank.page = page,
-            None => return Err(Problems::one(too_large("config.json", &model.name))),
-        }
-        Ok(rank)
+        let ranks: Option<Vec<Self>> = stages.into_iter().map(rank).collect();
+        let heaviest = ranks.and_then(|ranks| ranks.into_iter().rev().max_by_key(|rank| rank.page.whole()));
+        heaviest.ok_or_else(|| Problems::one(too_large("config.json", &model.name)))
     }
 
     /// Layers of this rank for which `keep` holds.
@@ -204,16 +201,16 @@ pub fn too_large(field: &str, value: impl std::fmt::Display) -> Problem {
     Problem::new(field, value, "leads to byte counts beyond 64 bits", "give a smaller number")
 }
 
-/// Layers `from..to` of the rank: the whole model, its first layers, a stage by number, or, of `--pp` equal stages, the
-/// one whose token takes the most bytes, which limits all.
-fn span(model: &Model, request: &PlanRequest, row_bytes: u64, key_bytes: u64) -> Result<(usize, usize), Problem> {
+/// Layers `from..to` of the ranks to choose from: the whole model, its first layers, a stage by number, or each of `--pp`
+/// equal stages, of which the one whose page takes the most bytes limits all; the first of several such.
+fn stages(model: &Model, request: &PlanRequest) -> Result<Vec<(usize, usize)>, Problem> {
     let all = model.layers.len();
     let within = |layers: u64| usize::try_from(layers).ok().filter(|count| *count <= all);
     match request.layers {
-        LayerSpan::First(count) => within(count).map(|to| (0, to)).ok_or_else(|| {
+        LayerSpan::First(count) => within(count).map(|to| vec![(0, to)]).ok_or_else(|| {
             Problem::new("--num-layers", count, format!("must be at most the model's {all} layers"), "give fewer")
         }),
-        LayerSpan::Stage(from, to) => within(from).zip(within(to)).ok_or_else(|| {
+        LayerSpan::Stage(from, to) => within(from).zip(within(to)).map(|stage| vec![stage]).ok_or_else(|| {
             let rule = format!("must lie within the model's {all} layers");
             Problem::new("--stage", format!("{from}:{to}"), rule, format!("end at {all} at most"))
         }),
@@ -224,16 +221,7 @@ fn span(model: &Model, request: &PlanRequest, row_bytes: u64, key_bytes: u64) ->
                 return Err(Problem::new("--pp", request.pp, rule, "use fewer stages"));
             };
             let bound = |stage: usize| all * stage / stages;
-            let bytes = |stage: usize| {
-                let layers = &model.layers[bound(stage)..bound(stage + 1)];
-                let drafts = if stage + 1 == stages { draft_layers(model, request) } else { 0 };
-                layers.iter().fold(drafts.saturating_mul(row_bytes.saturating_add(key_bytes)), |sum, layer| {
-                    let keys = if layer.has_indexer() { key_bytes } else { 0 };
-                    sum.saturating_add(row_bytes).saturating_add(keys)
-                })
-            };
-            let heaviest = (0..stages).rev().max_by_key(|stage| bytes(*stage)).unwrap_or(0);
-            Ok((bound(heaviest), bound(heaviest + 1)))
+            Ok((0..stages).map(|stage| (bound(stage), bound(stage + 1))).collect())
         }
     }
 }
