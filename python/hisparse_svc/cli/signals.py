@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -38,6 +37,8 @@ def cancelling() -> Iterator[None]:
 
     What the cancellation carries as its text is told to the user.
     """
+    import asyncio  # noqa: PLC0415 - it takes as long to import as the rest of the program, and most commands need none
+
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     got: list[int] = []
 
