@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from hisparse_svc.kube.objects import DRAINING, SERVING, UNREACHABLE
-from hisparse_svc.kube.pace import BURST, JITTER, Backoff, Pace, moved
+from hisparse_svc.kube.pace import BURST, JITTER, Pace, moved
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,20 +94,3 @@ def test_a_refresh_is_drawn_anew_within_a_fifth(chance: float, refresh_s: float)
     due_s = pace.due_at(condition(), 1_001.0) - 1_000.0
     assert 0.8 * refresh_s - 1e-6 <= due_s <= 1.2 * refresh_s + 1e-6
     assert due_s == pytest.approx(refresh_s * (0.8 + 0.4 * chance))
-
-
-def test_rests_double_to_their_bound_and_begin_anew_after_a_success() -> None:
-    backoff = Backoff(chance=lambda: 1.0)
-    assert [backoff.failed(0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert Backoff(chance=lambda: 0.0).failed(0.0) == 0.5, "no two publishers rest for the same time"
-    assert backoff.succeeded() == 8
-    assert backoff.failed(10.0, most_s=0.4) == 0.4
-    assert backoff.until == 10.4
-
-
-@given(asked=st.floats(0, 1_000), failures=st.integers(0, 40), chance=st.floats(0, 1))
-def test_a_rest_is_as_long_as_the_server_asks_up_to_a_minute(asked: float, failures: int, chance: float) -> None:
-    backoff = Backoff(chance=lambda: chance)
-    for _ in range(failures):
-        backoff.failed(0.0)
-    assert min(asked, 60.0) <= backoff.failed(0.0, asked) <= 60.0 * (1 + JITTER)

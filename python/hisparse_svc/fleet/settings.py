@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CLOSE_S = 2.0
 """How long a fleet that is closed goes on taking back what may be held; after it the ttl does."""
 
-FOLLOW_RESTS_S = (1.0, 2.0, 5.0, 15.0, 30.0)
-"""Rests between tries to follow a directory that fails."""
+FOLLOW_REST_S = 30.0
+"""Longest rest between two tries to follow a directory that fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,6 @@ BURST = 3
 """Writes that may come at once."""
 SHARE = 20
 """A change of one part in so many, 5 %, is written at once."""
-FIRST_REST_S, LONGEST_REST_S = 1.0, 60.0
-"""Rests after failures; each is twice the one before."""
 
 
 class Pace:
@@ -75,33 +73,6 @@ class Pace:
 
     def _when(self, tokens: int, now: float) -> float:
         return now + max(tokens - self._count(now), 0.0) * self.token_s
-
-
-class Backoff:
-    """How long to rest after a failure: longer each time, never twice the same, and as long as the server asks.
-
-    Args:
-        chance: Gives numbers from 0 to 1.
-    """
-
-    def __init__(self, *, chance: Callable[[], float] = random.random) -> None:
-        self._chance = chance
-        self.failures = 0
-        self.until = 0.0
-
-    def failed(self, now: float, retry_after_s: float | None = None, most_s: float = LONGEST_REST_S) -> float:
-        """Give the seconds to rest: at most `most_s`, but as long as the server asks, up to `LONGEST_REST_S`."""
-        rest = min(FIRST_REST_S * 2.0 ** min(self.failures, 16), most_s) * (1 + self._chance()) / 2
-        if retry_after_s is not None:
-            rest = max(rest, min(retry_after_s, LONGEST_REST_S) * (1 + JITTER * self._chance()))
-        self.failures += 1
-        self.until = now + rest
-        return rest
-
-    def succeeded(self) -> int:
-        """Begin anew; give how many failures there were."""
-        failures, self.failures, self.until = self.failures, 0, 0.0
-        return failures
 
 
 def is_another(before: Condition, after: Condition) -> bool:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hisparse_svc.kube import objects
 from hisparse_svc.kube.api import Away, Rejected
-from hisparse_svc.kube.pace import JITTER, LONGEST_REST_S, REFRESH_S, Backoff, Pace
+from hisparse_svc.kube.pace import JITTER, REFRESH_S, Pace
+from hisparse_svc.rpc.backoff import LONGEST_REST_S, Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable

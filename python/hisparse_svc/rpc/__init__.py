@@ -6,6 +6,7 @@
     calls     one function per method                 refusals  what refusals are, as exceptions
     convert   answers to values                       plain     messages to JSON data
     status    a failed call to a refusal              retry     whether to send a call again, and when
+                                                      backoff   rests of what is tried for as long as it takes
 
 `values`, `refusals` and `target` import neither grpc nor protobuf, so `import hisparse_svc` stays light.
 """
