@@ -19,7 +19,7 @@ SHOWN = {("hisparse-py", "hisparse-sim")}
 
 PYTHON_LAYERS = [
     {"errors"},
-    {"_core", "_proto", "files", "scratch"},
+    {"_core", "_proto", "extras", "files", "scratch"},
     {"planner", "doctor", "rpc", "topk"},
     {"client", "aio", "config", "conformance", "kernels"},
     {"kube"},

@@ -6,6 +6,8 @@ Each name is imported when it is first asked for: `HostPool` needs no torch, `Ho
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hisparse_svc import extras
+
 if TYPE_CHECKING:
     from hisparse_svc.engine.backups import BackUp, back_up
     from hisparse_svc.engine.captured_step import CapturedStep
@@ -122,7 +124,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        value: object = getattr(import_module(_HOMES[name]), name)
+        with extras.needed(f"{__name__}.{name}", "engine"):
+            value: object = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

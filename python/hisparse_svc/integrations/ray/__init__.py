@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hisparse_svc import extras
 from hisparse_svc.integrations.ray.replica import NodeReplica, StreamLease
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ __all__ = ["CapacityRouter", "NodeReplica", "StreamLease"]
 def __getattr__(name: str) -> Any:
     """Import the router, and Ray with it, at its first use."""
     if name != "CapacityRouter":
-        raise AttributeError(name)
-    from hisparse_svc.integrations.ray.router import CapacityRouter  # noqa: PLC0415 - a replica's class needs no Ray
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with extras.needed(name, "ray"):
+        from hisparse_svc.integrations.ray.router import CapacityRouter  # noqa: PLC0415 - a replica needs no Ray
 
     return CapacityRouter
