@@ -31,6 +31,13 @@ def test_every_wrong_node_is_named_together() -> None:
     assert [problem.value for problem in raised.value.problems] == ['"/run/a.sock"', '"a"', '"b="']
 
 
+def test_a_name_is_as_long_as_a_pods_may_be_and_never_cut() -> None:
+    (member,) = StaticList([f"{'a' * 253}=10.0.0.7:7411"]).members
+    assert member.name == "a" * 253
+    with pytest.raises(InvalidInput, match="254 letters: must be at most 253 letters; name it shorter"):
+        StaticList([f"{'a' * 254}=10.0.0.7:7411"])
+
+
 def test_a_node_of_two_names_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r'nodes is "b": is at 10.0.0.7:7411, where a is too; name every node once'):
         StaticList(["a=10.0.0.7:7411", "a=10.0.0.7:7411", "b=10.0.0.7:7411"])

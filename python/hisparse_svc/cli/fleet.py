@@ -27,6 +27,8 @@ LENGTH = "Say how many more requests of N tokens fit on each node; may be repeat
 def command(*, length: tuple[Any, ...], target: str | None, timeout: str | None, as_json: bool) -> None:
     """Say what many nodes have: which answer, what fits where, and how old that is by this machine's clock.
 
+    Seats and pages are those that can be had now; the largest is the longest request that would be granted, in tokens.
+
     A router's picture of them, taken once. Which node a request would go to is decided when it is admitted. Of a node
     that does not answer here, figures in brackets are what its directory says it had.
     """
@@ -104,7 +106,7 @@ def _sums(nodes: list[NodeView], lengths: list[int]) -> list[dict[str, int]]:
 
 def _show(nodes: list[NodeView], lengths: list[int]) -> None:
     told = any(node.hint is not None for node in nodes)
-    columns = ("node", "state", "age", *(("directory",) if told else ()), "seats free", "pages free", "largest")
+    columns = ("node", "state", "age", *(("directory",) if told else ()), "seats", "pages", "largest")
     words = [f"fit {_short(length)}" for length in lengths]
     lines = []
     for node in nodes:
@@ -113,7 +115,7 @@ def _show(nodes: list[NodeView], lengths: list[int]) -> None:
         lines.append([output.plain(node.name), node.state, age, *directory, *_figures(node, lengths)])
     total = [f"{entry['count']:,}" for entry in _sums(nodes, lengths)]
     lines.append(["all", *[""] * (len(columns) - 1), *total])
-    output.rows(*columns, *words, lines=lines, right=(*columns[2:], *words))
+    output.rows(*columns, *words, lines=lines, right=(*columns[2:], *words), names=("node",))
     for node in nodes:
         if node.failure:
             click.echo(f"{output.plain(node.name)}: {output.plain(node.failure)}", err=True)

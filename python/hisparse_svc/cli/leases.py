@@ -50,6 +50,7 @@ def command(tenant: str | None, target: str | None, timeout: str | None, as_json
         "shared",
         "ends",
         right=("tokens", "pages", "shared"),
+        names=("request", "tenant"),  # the lease is what `release` takes
         lines=(
             (
                 *map(output.plain, (lease.id, lease.request_id, lease.tenant)),

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
     from hisparse_svc.errors import Problem
 
+
+APART = "  "
+"""Between two columns."""
+ELLIPSIS = "…"
+SHORTEST = 12
+"""Letters that are left of a name, however narrow the terminal."""
 
 BEYOND_ASCII = re.compile("[^\x00-\x7e]")
 
@@ -60,21 +67,59 @@ def leave_nothing_behind() -> None:
             os.close(nowhere)
 
 
-def rows(*columns: str, lines: Iterable[Iterable[str]], right: Iterable[str] = ()) -> None:
-    """Print a table whose cells are never cut or folded, and are plain text: for names that are copied and searched.
+def rows(*columns: str, lines: Iterable[Iterable[str]], right: Iterable[str] = (), names: Iterable[str] = ()) -> None:
+    """Print a table of plain text, a line for each of `lines`, that scripts can read.
 
-    A line is as long as it must be; a terminal folds what is too long by itself, and copies it back whole.
+    In a terminal that is too narrow, cells of the columns `names` are shortened; elsewhere nothing is, for they are
+    copied and searched. What is too long even so, a terminal folds by itself, and copies it back whole.
+
+    Args:
+        columns: Their heads.
+        lines: The cells.
+        right: Columns that are drawn to the right.
+        names: Columns whose cells may be shortened.
     """
     right = set(right)
     cells = [list(columns), *(list(line) for line in lines)]
     widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    if sys.stdout.isatty():
+        shrink(widths, [columns.index(name) for name in names], shutil.get_terminal_size().columns)
     for place, line in enumerate(cells):
         padded = (
-            cell.rjust(width) if column in right else cell.ljust(width)
+            cell.rjust(width) if column in right else shortened(cell, width).ljust(width)
             for column, cell, width in zip(columns, line, widths, strict=True)
         )
-        text = "  ".join(padded).rstrip()
+        text = APART.join(padded).rstrip()
         click.echo(click.style(text, bold=True) if place == 0 else text)
+
+
+def shrink(widths: list[int], places: Iterable[int], columns: int) -> None:
+    """Make some columns of a table narrower, the widest first, until the whole is not wider than so many columns."""
+    over = sum(widths) + len(APART) * (len(widths) - 1) - columns
+    shrinking = [place for place in places if widths[place] > SHORTEST]
+    while over > 0 and shrinking:
+        widest = max(shrinking, key=lambda place: widths[place])
+        widths[widest] -= 1
+        over -= 1
+        shrinking = [place for place in shrinking if widths[place] > SHORTEST]
+
+
+def shortened(text: str, width: int) -> str:
+    """Give at most so many letters of a text: names of one kind differ at their beginning or at their end."""
+    if len(text) <= width:
+        return text
+    mark = ELLIPSIS if can_write(ELLIPSIS) else "..."
+    kept = max(width - len(mark), 0)
+    return (text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :])[:width]
+
+
+def can_write(text: str) -> bool:
+    """Whether the locale of stdout has these letters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, AttributeError):
+        return False
+    return True
 
 
 def console() -> Console:

@@ -69,7 +69,12 @@ class Size:
 
 def picture(seen: dict[str, Any], size: Size, *, by: str = "age", told: str = "") -> RenderableType:
     """Draw everything."""
-    parts: list[RenderableType] = [*head(seen, told), *pools(seen, size.columns), Text(), *fits(seen, size.columns)]
+    parts: list[RenderableType] = [
+        *head(seen, told, size.columns),
+        *pools(seen, size.columns),
+        Text(),
+        *fits(seen, size.columns),
+    ]
     parts += [Text(), *page_map(seen, size.columns), *legend(size.columns), *numa(seen)]
     parts += [Text(), *admits(seen, size.columns), *swap_in(seen), Text()]
     # Each part is one line but the table of lengths, which has two; the leases have a title, a head and its rule.
@@ -77,13 +82,15 @@ def picture(seen: dict[str, Any], size: Size, *, by: str = "age", told: str = ""
     return Group(*parts, leases(seen, by, room))
 
 
-def head(seen: dict[str, Any], told: str) -> list[Text]:
+def head(seen: dict[str, Any], told: str, columns: int) -> list[Text]:
     """Draw who it is and whether it grants."""
     capacity = seen["capacity"]
     # What it said last is no news once it does not answer.
     word, colour = ("not connected", "red") if told else (seen["not_ready"] or "granting", "yellow")
     standing = Text(f" {word} ", style=f"black on {'green' if word == 'granting' else colour}")
-    first = Text.assemble(("hisparse-svc ", "bold"), output.plain(seen["model"]), "  ", standing)
+    program, apart = "hisparse-svc ", "  "
+    model = output.shortened(output.plain(seen["model"]), columns - len(program) - len(apart) - len(standing))
+    first = Text.assemble((program, "bold"), model, apart, standing)
     facts = (
         f"epoch {capacity['epoch']}  sequence {capacity['sequence']:,}  up {span(seen['uptime'])}  "
         f"waiting {seen['waiters']:,}  engine processes {seen['sessions']:,}"

@@ -79,6 +79,9 @@ def read_member(text: str, field: str = "nodes") -> Member:
     name, target = (named[1], named[2]) if named else (given, given)
     if not target:
         raise InvalidInput([Problem(field, '""', "must name a target", "write unix:PATH, HOST:PORT or NAME=HOST:PORT")])
+    if named and len(name) > LONGEST_NAME:
+        rule = f"must be at most {LONGEST_NAME} letters"
+        raise InvalidInput([Problem(field, f'"{name[:40]}…", {len(name)} letters', rule, "name it shorter")])
     return Member(name[:LONGEST_NAME], targets.resolve(target, field).address)
 
 
