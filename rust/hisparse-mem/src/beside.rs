@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The path with `suffix` behind it; what ending it has stays.
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -11,11 +11,13 @@
 //!                        └──► view                 │                  the only way to its bytes
 //!                             pin (cuts)           └──► pool ◄── scrub   all segments of one engine group
 //!                                                     attach                a pool's descriptors, to its engine's ranks
+//!  whole_file, beside                                                       small files, replaced whole or not at all
 //! ```
 //! This is the only crate with `unsafe`, but for the buffers that the Python binding hands out; each block says why it is needed and why it is sound.
 
 pub mod attach;
 pub mod backing;
+pub mod beside;
 pub mod bind;
 pub mod cgroup;
 pub mod finding;
@@ -40,3 +42,4 @@ pub mod session_lock;
 pub mod shm;
 pub mod state_dir;
 pub mod view;
+pub mod whole_file;

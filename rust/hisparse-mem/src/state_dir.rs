@@ -22,12 +22,12 @@ use crate::finding::Finding;
 use crate::memfd::OWNER_ONLY;
 use crate::session_lock::SessionLock;
 use crate::shm::MemoryVolume;
+use crate::whole_file::{self, NotPut, Outlives};
 
 const SERVE_LOCK: &str = "serve.lock";
 const SESSIONS_LOCK: &str = "sessions.lock";
 const JOURNAL: &str = "journal";
 const GENERATION: &str = "generation";
-const GENERATION_ASIDE: &str = "generation.new";
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,9 @@ pub enum StateDirError {
         /// The kernel's answer.
         errno: Errno,
     },
+    /// Its generation could not be written.
+    #[error(transparent)]
+    NotPut(#[from] NotPut),
     /// Others could reach into it.
     #[error("{path} must be a folder of this user with mode 0700; run chmod 700 on it, or name another")]
     Open {
@@ -69,7 +72,7 @@ pub enum StateDirError {
 }
 
 /// Files that a start puts there beside segments; the lock that keeps others out goes last.
-const OURS: [&str; 5] = [SESSIONS_LOCK, JOURNAL, GENERATION, GENERATION_ASIDE, SERVE_LOCK];
+const OURS: [&str; 4] = [SESSIONS_LOCK, JOURNAL, GENERATION, SERVE_LOCK];
 
 /// A folder that this process alone serves from. Dropped before [`StateDir::keep`], it leaves the folder as it found it.
 #[derive(Debug)]
@@ -193,7 +196,8 @@ impl StateDir {
             rustix::fs::unlinkat(&self.folder, &name, AtFlags::empty()).map_err(self.failed("sweep"))?;
         }
         let number = newest.saturating_add(1);
-        self.record_generation(number).map_err(self.failed("write the generation in"))?;
+        // The folder is in memory, so it outlives no machine in any case.
+        whole_file::put(&self.path.join(GENERATION), number.to_string().as_bytes(), Outlives::Process)?;
         Ok(Generation { dir: self, number })
     }
 
@@ -222,13 +226,6 @@ impl StateDir {
             .ok()
             .and_then(|len| std::str::from_utf8(text.get(..len)?).ok()?.trim().parse().ok())
             .unwrap_or(0)
-    }
-
-    fn record_generation(&self, number: u64) -> Result<(), Errno> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.folder, GENERATION_ASIDE, flags, OWNER_ONLY)?;
-        rustix::io::write(&file, number.to_string().as_bytes())?;
-        rustix::fs::renameat(&self.folder, GENERATION_ASIDE, &self.folder, GENERATION)
     }
 
     fn failed(&self, action: &'static str) -> impl Fn(Errno) -> StateDirError + use<> {

@@ -17,11 +17,11 @@ use hisparse_core::env::Moment;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::layout::pool::PoolLayout;
 use hisparse_core::ledger::{Epoch, Ledger, LedgerConfig};
+use hisparse_mem::beside::beside;
 use hisparse_mem::memfd::Identity;
 use hisparse_mem::session_lock::SessionLock;
 use hisparse_mem::state_dir::{StateDir, StateDirError};
 
-use crate::beside::beside;
 use crate::env::MachineEntropy;
 use crate::journal::{self, Found};
 use crate::remembered::{KeptPool, Remembered, this_boot};

@@ -7,15 +7,15 @@
 //! No two starts share a millisecond, so either of the two is enough: a lease of a dead pool never names one of a new.
 //! The file lies beside the socket, as the journal does. Without a socket there is only the clock.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::Epoch;
-
-use crate::beside::beside;
+use hisparse_mem::beside::beside;
+use hisparse_mem::whole_file::{self, Outlives};
 
 /// 2026-01-01 00:00 UTC, since 1970.
 const FIRST: Duration = Duration::from_secs(1_767_225_600);
@@ -54,7 +54,9 @@ pub(crate) fn next(
     };
     let source = if by_clock > last { "the clock".to_owned() } else { file.display().to_string() };
     let epoch = number(by_clock.max(last.saturating_add(1)), &source)?;
-    write(file, epoch).map_err(|error| problem(&error))?;
+    let text = format!("{epoch}\n");
+    // After a failure of the machine too: a clock that was set right meanwhile must not find lower ground.
+    whole_file::put(file, text.as_bytes(), Outlives::Machine).map_err(|failed| problem(&failed.error))?;
     Ok((epoch, warning))
 }
 
@@ -83,19 +85,10 @@ fn number(number: u64, source: &str) -> Result<Epoch, Problems> {
     })
 }
 
-/// Beside it, to the disk, then over it: a crash leaves the old number or the new one, and after it the new one stays.
-fn write(file: &Path, epoch: Epoch) -> io::Result<()> {
-    let aside = file.with_extension("epoch.new");
-    let mut new = File::create(&aside)?;
-    writeln!(new, "{epoch}")?;
-    new.sync_all()?;
-    fs::rename(aside, file)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const NOW: Duration = FIRST.saturating_add(Duration::from_secs(1_000));
@@ -150,6 +143,17 @@ mod tests {
         let refused = next(Some(&file), 0, NOW).unwrap_err().to_string();
         assert!(refused.contains("it is a folder: move it away"), "{refused}");
         assert!(file.is_dir());
+    }
+
+    #[test]
+    fn an_epoch_that_cannot_be_written_leaves_the_last_one() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("h.sock.epoch");
+        epoch(Some(&file), NOW);
+        fs::create_dir(beside(&file, ".new")).unwrap();
+        let refused = next(Some(&file), 0, NOW).unwrap_err().to_string();
+        assert!(refused.contains("cannot be used") && refused.contains("make its folder writable"), "{refused}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "1000000\n");
     }
 
     #[test]

@@ -10,9 +10,10 @@
 //! the boot it belongs to. A write that fails ends the journal, and its file is removed: a wrong memory is worse than
 //! none.
 
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,9 +21,13 @@ use std::sync::{Mutex, PoisonError};
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::journal::{Entry, Frames, Image, frame};
 use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH};
+use hisparse_mem::beside::beside;
+use hisparse_mem::whole_file::{self, Outlives, WholeFile};
 
-use crate::beside::beside;
 use crate::remembered::{Note, Remembered};
+
+/// It names its boot and means nothing after another, and it is begun anew while decisions wait: never for a disk.
+const OUTLIVES: Outlives = Outlives::Process;
 
 /// Where the journal of the server at `socket` is kept.
 pub(crate) fn file_beside(socket: &Path) -> PathBuf {
@@ -123,7 +128,7 @@ impl Journal {
     /// The file cannot be written.
     pub(crate) fn begin(path: &Path, image: &Image, remembered: &Remembered) -> Result<Self, Problems> {
         let state = write_state(image, remembered);
-        let file = replace(path, &state).map_err(|error| {
+        let file = whole_file::put(path, &state, OUTLIVES).map_err(|error| {
             let remedy = "make its folder writable and have room, or give another path for the socket";
             Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy))
         })?;
@@ -145,7 +150,7 @@ impl Journal {
         let mut file = lock(&self.file);
         lock(&self.pending).clear();
         let state = write_state(image, remembered);
-        *file = match replace(&self.path, &state) {
+        *file = match whole_file::put(&self.path, &state, OUTLIVES) {
             Ok(file) => {
                 *lock(&self.lost) = None;
                 Some(file)
@@ -191,7 +196,7 @@ impl Journal {
     }
 
     /// Nothing is remembered any more: a restart must not believe what is there.
-    fn give_up(&self, error: &io::Error) {
+    fn give_up(&self, error: &dyn Display) {
         let removed = fs::remove_file(&self.path);
         let shown = self.path.display();
         let next = match removed {
@@ -238,19 +243,17 @@ impl Journal {
         File::open(&self.path)?.take(until).read_to_end(&mut old)?;
         let found = understood(&old).map_err(io::Error::other)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut state = write_state(&found.image, &found.remembered);
-        let aside = beside(&self.path, ".new");
-        let mut new = create(&aside)?;
-        new.write_all(&state)?;
+        let mut new = WholeFile::beside(&self.path).map_err(io::Error::other)?;
+        new.write(&state).map_err(io::Error::other)?;
         let whole = state.len() as u64;
         let mut file = lock(&self.file);
-        let Some(open) = file.as_mut() else { return fs::remove_file(aside) };
+        let Some(open) = file.as_mut() else { return Ok(()) };
         let meanwhile = usize::try_from(self.bytes.load(Ordering::Relaxed) - until).map_err(io::Error::other)?;
         state.clear();
         state.resize(meanwhile, 0);
         File::open(&self.path)?.read_exact_at(&mut state, until)?;
-        new.write_all(&state)?;
-        fs::rename(&aside, &self.path)?;
-        *open = new;
+        new.write(&state).map_err(io::Error::other)?;
+        *open = new.put(OUTLIVES).map_err(io::Error::other)?;
         self.bytes.store(whole + meanwhile as u64, Ordering::Relaxed);
         self.compact_at.store(compact_at(whole), Ordering::Relaxed);
         Ok(())
@@ -264,21 +267,6 @@ fn compact_at(bytes: u64) -> u64 {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Whole between any two statements, so a panic elsewhere leaves it usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A new file for the owner's eyes alone: sessions' secrets are in it.
-fn create(path: &Path) -> io::Result<File> {
-    fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
-
-/// Built aside and linked into place: a crash leaves the old file or the new one.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let aside = beside(path, ".new");
-    let mut file = create(&aside)?;
-    file.write_all(bytes)?;
-    fs::rename(&aside, path)?;
-    file.seek(SeekFrom::End(0))?;
-    Ok(file)
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ mod admin;
 mod admission;
 mod admit;
 mod beginning;
-mod beside;
 mod budget;
 mod capacity;
 mod codec;

@@ -19,13 +19,13 @@ use hisparse_core::layout::pool::PoolLayout;
 use hisparse_core::units::Bytes;
 use hisparse_mem::attach::server::Share;
 use hisparse_mem::backing::Pages;
+use hisparse_mem::beside::beside;
 use hisparse_mem::bind::Placement;
 use hisparse_mem::pool::{Progress, Wishes};
 use hisparse_mem::populate::Workers;
 use hisparse_mem::report::PoolReport;
 use hisparse_mem::state_dir::StateDir;
 
-use crate::beside::beside;
 use crate::node::{Node, PoolBytes};
 
 mod cleaning;

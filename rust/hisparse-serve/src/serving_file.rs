@@ -12,16 +12,17 @@
 //! A start that is refused leaves no such word. Waits are by the wall clock, as is the time that a lease's holder is told.
 //! A server that owns its pool's bytes needs none: its leases are of that pool, and end with it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::Epoch;
+use hisparse_mem::beside::beside;
+use hisparse_mem::whole_file::{self, Outlives};
 use serde::{Deserialize, Serialize};
 
-use crate::beside::beside;
 use crate::journal;
 use crate::remembered::this_boot;
 
@@ -131,14 +132,14 @@ impl ServingFile {
     pub(crate) fn leave(&mut self, wait: Option<Duration>, now: Duration) -> Result<(), Problems> {
         let until = wait.map_or(0, |wait| u64::try_from(now.saturating_add(wait).as_millis()).unwrap_or(u64::MAX));
         let word = Word { learning_until_ms: until, ..self.ours.clone() };
-        let before = fs::read(&self.file).map_or(Replaced::NoFile, Replaced::File);
-        serde_json::to_vec(&word).map_err(io::Error::from).and_then(|text| put(&self.file, &text)).map_err(
-            |error| {
-                let remedy = "make its folder writable and have room, or give another path for the socket";
-                Problems::one(Problem::new("serving file", self.file.display(), error.to_string(), remedy))
-            },
-        )?;
-        self.replaced = before;
+        // Plain data with text for keys: nothing of it can fail to be written.
+        let text = serde_json::to_vec(&word).unwrap_or_default();
+        self.replaced = fs::read(&self.file).map_or(Replaced::NoFile, Replaced::File);
+        // A word that a failing machine broke would cost the next start a wait for nothing.
+        whole_file::put(&self.file, &text, Outlives::Machine).map_err(|error| {
+            let remedy = "make its folder writable and have room, or give another path for the socket";
+            Problems::one(Problem::new("serving file", self.file.display(), error.to_string(), remedy))
+        })?;
         Ok(())
     }
 
@@ -158,18 +159,11 @@ impl Drop for ServingFile {
     fn drop(&mut self) {
         // A start that came to nothing granted nothing. What cannot be put back costs the next one a wait, and no lease.
         match &self.replaced {
-            Replaced::File(before) => drop(put(&self.file, before)),
+            Replaced::File(before) => drop(whole_file::put(&self.file, before, Outlives::Machine)),
             Replaced::NoFile => self.remove(),
             Replaced::Nothing => {}
         }
     }
-}
-
-/// Built aside: a crash leaves the old word or the new one.
-fn put(file: &Path, text: &[u8]) -> io::Result<()> {
-    let aside = beside(file, ".new");
-    File::create(&aside)?.write_all(text)?;
-    fs::rename(aside, file)
 }
 
 /// How long leases of that journal may still be held, zero where there are none; `None` where it does not tell.

@@ -195,6 +195,23 @@ async fn a_start_that_is_refused_leaves_nothing_to_wait_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_word_that_cannot_be_left_refuses_the_start_and_stays_as_it_was() {
+    let home = tempfile::tempdir().unwrap();
+    let word = home.path().join("h.sock.serving");
+    let running = Server::start(config(&home, 100, 4)).unwrap();
+    kill(running, &word);
+    let before = std::fs::read(&word).unwrap();
+    let in_the_way = home.path().join("h.sock.serving.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let refused = Server::start(config(&home, 100, 4)).unwrap_err().to_string();
+    assert!(refused.contains("serving file") && refused.contains("make its folder writable"), "{refused}");
+    assert_eq!(std::fs::read(&word).unwrap(), before);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let running = Server::start(config(&home, 100, 4)).unwrap();
+    assert!(running.ready() && running.warnings().is_empty(), "{:?}", running.warnings());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pool_that_was_the_services_own_leaves_nothing_that_counts_alone_must_wait_for() {
     let Some(homes) = Homes::new() else { return };
     let own = crate::memory::config(homes.home.path(), 20);
