@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hisparse_svc._core import SimulatedFleet
+from hisparse_svc.cli import simulate_fleet_file
 from hisparse_svc.replay.samples import SAMPLE, load_trace
 from hisparse_svc.replay.simulated_fleet import DEFAULTS, Wanted, play
 
@@ -84,6 +86,79 @@ def test_a_document_is_kept_run_by_run_and_gone_on_with(cli: Callable[..., Run],
     refuse(cli(*TWO, "--trace", str(trace), "--out", str(out)), "--out", "another trace")
     out.write_text('{"runs": [{"nodes": 1}]}', encoding="utf-8")
     refuse(cli(*TWO, "--out", str(out)), "--out", "no document of this command")
+
+
+class Slow:
+    """A clock, and files that take a time for each line to write."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, line_s: float) -> None:
+        self.now, self.written, self.busy_s = 0.0, 0, 0.0
+        text_of = simulate_fleet_file.text_of
+
+        def writing(document: dict[str, Any], lines: list[str]) -> str:
+            self.written += 1
+            self.busy_s += line_s * len(lines)
+            self.now += line_s * len(lines)
+            return text_of(document, lines)
+
+        monkeypatch.setattr(simulate_fleet_file, "text_of", writing)
+
+
+@pytest.mark.parametrize("line_s", [0.0, 1e-4])
+def test_a_document_is_written_no_more_often_than_it_is_worth_and_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line_s: float
+) -> None:
+    out, slow = tmp_path / "table.json", Slow(monkeypatch, line_s)
+    document: dict[str, Any] = {"trace": "x", "trace_requests": 1, "runs": []}
+    seen = []
+    with simulate_fleet_file.Kept(document, out, clock=lambda: slow.now) as kept:
+        for number in range(2_000):
+            kept.add({"run": number})
+            seen.append(len(json.loads(out.read_text(encoding="utf-8"))["runs"]))
+            slow.now += 0.05
+    assert seen[0] == 1, "at once, so that a file that cannot be written ends it before hours have gone"
+    assert max(number - there for number, there in enumerate(seen)) * 0.05 <= max(1.0, 20 * 2_000 * line_s) + 0.1
+    assert slow.written <= 2_000 * 0.05 + 3, "not after every run"
+    assert slow.busy_s <= slow.now / 20 + 2 * 2_000 * line_s
+    assert json.loads(out.read_text(encoding="utf-8")) == document
+    assert [path.name for path in tmp_path.iterdir()] == ["table.json"]
+
+
+def test_what_was_played_before_a_failure_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "table.json"
+    document: dict[str, Any] = {"trace": "x", "trace_requests": 1, "runs": []}
+
+    def play() -> None:
+        with simulate_fleet_file.Kept(document, out, clock=lambda: 0.0) as kept:
+            for number in range(7):
+                kept.add({"run": number})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play()
+    assert len(json.loads(out.read_text(encoding="utf-8"))["runs"]) == 7
+
+
+@pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "told to stop")])
+def test_a_table_that_is_told_to_stop_keeps_its_runs_and_goes_on_later(
+    cli: Callable[..., Run], tmp_path: Path, number: signal.Signals, told: str
+) -> None:
+    out = tmp_path / "table.json"
+    table = (*SMALL, "--staleness", "0", "--policies", "random", "--seeds", ",".join(map(str, range(1, 401))))
+    command = [sys.executable, "-m", "hisparse_svc", *table, "--out", str(out), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not out.exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.005)
+        process.send_signal(number)
+        written, err = process.communicate(timeout=20)
+    assert (process.returncode, written, err.strip()) == (128 + number, "", f"error: {told}")
+    runs = json.loads(out.read_text(encoding="utf-8"))["runs"]
+    assert 1 <= len(runs) < 400
+    assert [path.name for path in tmp_path.iterdir()] == ["table.json"]
+    longer = (*SMALL, "--staleness", "0", "--policies", "random", "--seeds", "1,2,3")
+    again = cli(*longer, "--out", str(out), "--json").document["runs"]
+    assert again[: len(runs)] == runs
 
 
 def test_plots_are_written_one_for_each_fleet(cli: Callable[..., Run], tmp_path: Path) -> None:

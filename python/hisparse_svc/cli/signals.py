@@ -3,7 +3,8 @@
 ::
 
     SIGINT   ─► KeyboardInterrupt ─► Ended(SIGINT)      exit code 130
-    SIGTERM  ─► as every program, at once; 143 where there is something to give back first (`cancelling`)
+    SIGTERM  ─► as every program, at once; 143 where there is something to give back first (`cancelling`), or to keep
+                (`ended_by_sigterm`)
 """
 
 from __future__ import annotations
@@ -29,6 +30,20 @@ class Ended(BaseException):
         word = "interrupted" if number == signal.SIGINT else "told to stop"
         self.text = f"{word}; {left}" if left else word
         super().__init__(self.text)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Raise `Ended` on SIGTERM, as Ctrl-C raises, so that what is on its way out can keep what it has."""
+
+    def end(number: int, _: object) -> None:
+        raise Ended(number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

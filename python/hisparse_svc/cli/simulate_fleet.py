@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hisparse_svc.cli import options, output
+from hisparse_svc.cli import options, output, signals, simulate_fleet_file
 from hisparse_svc.errors import Gathered, InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ HELP = "see `hisparse-svc simulate-fleet --help`"
 @options.flag("--seats", "N", "Seats of a node.  [8]")
 @options.flag("--pages", "N", "Host pages of a node.  [2048]")
 @click.option(
-    "--out", type=options.FileOut(), metavar="FILE", help="Save the JSON document after every run; go on with it."
+    "--out", type=options.FileOut(), metavar="FILE", help="Keep the JSON document there as it grows, and go on with it."
 )
 @click.option("--plot", type=options.FileOut(), metavar="DIR", help="Draw plots, one file for each size of the fleet.")
 @options.common
@@ -87,7 +85,7 @@ def command(
     wanted = Wanted(**read(options.given(flags), found), bursts=not no_bursts)
     played = found.read(load_trace, trace or SAMPLE)
     found.read(checked, wanted, played)
-    document = found.read(begun, out, played) if played is not None else None
+    document = found.read(simulate_fleet_file.begun, out, played) if played is not None else None
     found.end()
     assert document is not None  # noqa: S101 - nothing was found, so all was read
     run(wanted, played, document, out, as_json)
@@ -105,44 +103,10 @@ def run(wanted: Wanted, trace: Any, document: dict[str, Any], out: Path | None, 
     from hisparse_svc.cli.replay import progress  # noqa: PLC0415 - only a command that takes time draws a bar
     from hisparse_svc.replay.simulated_fleet import play  # noqa: PLC0415 - as above
 
-    with progress(wanted.count(), quiet, "runs") as report:
+    kept = simulate_fleet_file.Kept(document, out)
+    with kept, signals.ended_by_sigterm(), progress(wanted.count(), quiet, "runs") as report:
         for row in play(wanted, trace, report, known=list(document["runs"])):
-            document["runs"].append(row)
-            if out is not None:
-                partial = out.with_name(out.name + ".part")
-                partial.write_text(text_of(document), encoding="utf-8")
-                partial.replace(out)
-
-
-def text_of(document: dict[str, Any]) -> str:
-    """Write a document with a run a line, so that a difference shows runs."""
-    head = json.dumps({name: value for name, value in document.items() if name != "runs"}, indent=1)
-    runs = ",\n  ".join(json.dumps(row) for row in document["runs"])
-    return f'{head.removesuffix("}").rstrip()},\n "runs": [\n  {runs}\n ]\n}}\n'
-
-
-def begun(out: Path | None, trace: Trace) -> dict[str, Any]:
-    """Give the document that `out` holds, or a new one.
-
-    Raises:
-        InvalidInput: The file is no such document, or has runs of another trace.
-    """
-    from hisparse_svc.replay.simulated_fleet import COMMON, KEY  # noqa: PLC0415 - as above
-
-    mark = hashlib.sha256(repr(trace.requests()).encode()).hexdigest()[:16]
-    new: dict[str, Any] = {"trace": mark, "trace_requests": len(trace), "runs": []}
-    if out is None or not out.exists():
-        return new
-    try:
-        document = json.loads(out.read_text(encoding="utf-8"))
-        ours = all({*KEY, *COMMON} <= set(row) for row in document["runs"])
-        rule = "has runs of another trace" if document["trace"] != mark else ""
-    except (ValueError, KeyError, TypeError):
-        ours, rule, document = False, "", new
-    if not ours or rule:
-        rule = rule or "is there, and is no document of this command"
-        raise InvalidInput([Problem("--out", f'"{out}"', rule, "name another file, or remove it")])
-    return dict(document)
+            kept.add(row)
 
 
 def checked(wanted: Wanted, trace: Trace | None) -> None:
