@@ -19,6 +19,7 @@ from hisparse_svc.engine import (
     IndexInputs,
     NotRunning,
     Overlap,
+    RowFormat,
 )
 
 from tests.decode.plain import PlainRequest, compare_host
@@ -278,3 +279,80 @@ def test_pooled_index_keys_are_counted_as_the_plan_and_the_pool_do_and_refused_t
             DecodeSession(shape, host, "cpu")
     with pytest.raises(InvalidInput, match="must divide 64"):
         replace(shape, tokens_per_key=48)
+
+
+def test_a_prefill_that_is_refused_writes_nothing() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0)
+    before = [rows.view.clone() for rows in session.memory.host.rows]
+    for keys in (plain.keys[0, :5].half(), plain.keys[0, :5, :64]):
+        with pytest.raises(InvalidInput, match=r"keys\.(dtype|shape)"):
+            session.prefill(plain.running, 0, plain.rows[0, :5], keys=keys)
+    for rows, was in zip(session.memory.host.rows, before, strict=True):
+        assert torch.equal(rows.view, was)
+
+
+def test_weights_of_the_indexer_are_not_spread_over_queries() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0)
+    for weights in (torch.ones(4), torch.tensor(1.0), torch.ones(1, 4)):
+        with (
+            pytest.raises(InvalidInput, match=r"weights\.shape is .*: must be \(1, 1, 4\)"),
+            session.step([plain.running]) as step,
+        ):
+            step.attend(0, Q, Q[:, :, 0], scale=1, index=replace(INDEX, weights=weights))
+    assert plain.running.length == 0
+
+
+def test_keys_that_are_no_numbers_are_not_stored_as_such() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0)
+    for key in (Q[:, :, 0].int(), Q[:, :, 0].bool(), Q[:, :, 0].to(torch.complex64)):
+        with pytest.raises(InvalidInput, match=r"key\.dtype"), session.step([plain.running]) as step:
+            step.attend(0, Q, key, scale=1, index=INDEX)
+    with pytest.raises(InvalidInput, match=r"key\.requires_grad"), session.step([plain.running]) as step:
+        step.attend(0, Q, Q[:, :, 0].clone().requires_grad_(), scale=1, index=INDEX)
+    assert plain.running.length == 0
+
+
+def test_a_session_made_under_inference_mode_steps_outside_of_it() -> None:
+    with torch.inference_mode():
+        session = make("cpu")
+    plain = join(session, 300, 0)
+    run(session, [plain], 1)
+    with torch.inference_mode():
+        run(session, [plain], 1)
+    run(session, [plain], 1)
+    assert plain.running is not None
+    assert plain.running.length == 3
+
+
+def test_what_is_no_request_and_no_count_is_named() -> None:
+    session = make("cpu")
+    plain = join(session, 300, 0)
+    none: Any = None
+    for call in (
+        lambda: session.join(pages=3),  # type: ignore[arg-type]
+        lambda: session.join(pages=[True]),
+        lambda: session.join(none, pages=[9], length=1.0),  # type: ignore[arg-type]
+        lambda: session.leave(none),
+        lambda: session.extend(plain.running, none),
+        lambda: session.prefill(plain.running, "0", plain.rows[0, :5]),  # type: ignore[arg-type]
+        lambda: session.prefill(plain.running, 0, plain.rows[0, :5], keys=plain.keys[0, :5], first=1.5),  # type: ignore[arg-type]
+        lambda: session.prefilled(plain.running, 1.5),  # type: ignore[arg-type]
+        lambda: session.take_back([plain.running], ["1"]),  # type: ignore[list-item]
+        lambda: session.stepping.begin(plain.running, 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidInput):
+            call()
+
+
+def test_a_shape_of_other_parts_or_of_rows_that_attention_does_not_read_is_refused() -> None:
+    for wrong in ({"layer_groups": [1, 2]}, {"pages": 1.5}, {"row_format": "bf16"}, {"index_format": 8448}):
+        with pytest.raises(InvalidInput, match=next(iter(wrong))):
+            replace(SHAPE, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="pool_rows is 3"):
+        replace(SHAPE, pool_rows=3)
+    odd = replace(SHAPE, row_format=RowFormat("other", 640))
+    with pytest.raises(InvalidInput, match=r"row_format\.row_bytes is 640"):
+        DecodeSession(odd, HostCopy.allocate(odd), "cpu")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SCALE = 192**-0.5
 ROW_BYTES = {"fp8": 656, "bf16": 1152, "f32": 2304}
-POISON = {"fp8": 0xFF, "bf16": 0xFF, "f32": 0xFF}  # NaN in every format, as value and as scale
+POISON = 0xFF
+"""NaN in every format, as value and as scale."""
 
 
 def store(numbers: Tensor, scales: Tensor | None, kind: str) -> Tensor:
@@ -40,6 +41,14 @@ def load(rows: Tensor, kind: str) -> Tensor:
     return torch.cat([(latent * scales.unsqueeze(-1)).view(-1, 512), rope], dim=1)
 
 
+def _infinite_row(kind: str) -> Tensor:
+    """Infinity in every number; e4m3 has none, so FP8 has it as scale."""
+    row = store(torch.full((1, 576), torch.inf), torch.ones(1, 4), kind)
+    if kind == "fp8":
+        row[:, 512:528] = torch.full((1, 4), torch.inf).view(torch.uint8)
+    return row
+
+
 @dataclass(frozen=True)
 class Case:
     """One call."""
@@ -59,11 +68,12 @@ class Case:
         return replace(self, **moved)
 
     def poisoned(self) -> Case:
-        """The same with NaN in every row that no pick names."""
+        """The same with NaN in every other row that no pick names, and infinity in the rest of them."""
         used = torch.zeros(len(self.rows), dtype=torch.bool)
         used[self.picks[(self.picks >= 0) & (self.picks < len(self.rows))].long()] = True
-        rows = self.rows.clone()
-        rows[~used] = POISON[self.kind]
+        rows, unused = self.rows.clone(), (~used).nonzero().flatten()
+        rows[unused[::2]] = POISON
+        rows[unused[1::2]] = _infinite_row(self.kind)  # a maximum ignores NaN, and infinity not
         return replace(self, rows=rows)
 
     def oracle(self) -> tuple[Tensor, Tensor]:
@@ -129,6 +139,13 @@ def _repeat(picks: Tensor) -> None:
     picks[..., 64:] = picks[..., :1]
 
 
+def _never_written(case: Case, share: int) -> Case:
+    """All bytes 0, scales too, in one row of so many: what a gather leaves of a token without a host page."""
+    rows = case.rows.clone()
+    rows[::share] = 0
+    return replace(case, rows=rows)
+
+
 def _no_rows(picks: Tensor) -> None:
     picks[..., 3], picks[..., 40], picks[..., 90:] = 2**31 - 1, -(2**31), -1
 
@@ -151,6 +168,8 @@ def edge_cases(kind: str, heads: int, top_k: int = 192) -> dict[str, Case]:
         "numbers that are no row": _with(plain, _no_rows),
         "large logits": outlier,
         "scales from tiny to huge": make(kind, heads, top_k=top_k, scales=(1e-6, 3.0), seed=6),
+        "some rows never written": _never_written(plain, 3),
+        "no row ever written": _never_written(plain, 1),
         "sink": replace(plain, sink=sinks),
         "infinite sink": replace(plain, sink=infinite),
         "sink and no picks": _with(replace(plain, sink=infinite), lambda picks: picks[0].fill_(-1)),

@@ -45,19 +45,19 @@ class IndexCase:
 
     def logits_by(self, backend: str = "auto") -> None:
         """Call `index_logits`."""
-        index_logits(*self._arguments, weights=self.weights, logits=self.logits, backend=backend)
+        index_logits(*self.arguments, weights=self.weights, logits=self.logits, backend=backend)
 
     def picks_by(self, backend: str = "auto") -> None:
         """Call `indexer`."""
-        indexer(*self._arguments, weights=self.weights, logits=self.logits, backend=backend)
+        indexer(*self.arguments, weights=self.weights, logits=self.logits, backend=backend)
 
     @property
     def call(self) -> IndexCall:
         """The call of `index_logits`, as backends get it."""
-        return IndexCall(*self._arguments[:4], self.state.page_map, self.q, self.weights, self.logits)
+        return IndexCall(*self.arguments[:4], self.state.page_map, self.q, self.weights, self.logits)
 
     @property
-    def _arguments(self) -> tuple[Geometry, IndexKeys, SeatState, StepPlan, Tensor]:
+    def arguments(self) -> tuple[Geometry, IndexKeys, SeatState, StepPlan, Tensor]:
         return (self.geometry, self.keys, self.state, self.plan, self.q)
 
     def visible(self, request: int, row: int) -> int:

@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hisparse_svc.engine.decode_shape import DecodeShape
+from hisparse_svc.engine.host_copy import HostCopy
 from hisparse_svc.engine.hot_cache import HotCache
+from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import IndexKeys, SplitPicks, index_logits_shape
-from hisparse_svc.kernels.tensors import nbytes
+from hisparse_svc.kernels.decode.rows import ROW_FORMATS
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.tensors import lasting, nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
-    from hisparse_svc.engine.decode_shape import DecodeShape
-    from hisparse_svc.engine.host_copy import HostCopy
     from hisparse_svc.engine.metering import SwapInMeter
 
 __all__ = ["DecodeMemory"]
@@ -59,14 +62,19 @@ class DecodeMemory:
     meter: SwapInMeter | None = None
 
     @staticmethod
+    @lasting
     def allocate(shape: DecodeShape, host: HostCopy, device: torch.device | str) -> DecodeMemory:
         """Allocate everything, empty.
 
         Raises:
-            InvalidInput: The host memory is of another shape, or keys are pooled.
+            InvalidInput: The host memory is of another shape, keys are pooled, or attention does not read such rows.
         """
+        demand_kinds(each(DecodeShape, shape=shape), each(HostCopy, host=host))
         shape.check_decodes()
         host.check(shape)
+        if (row_bytes := shape.row_format.row_bytes) not in ROW_FORMATS:
+            rule = f"must be one of {', '.join(map(str, ROW_FORMATS))}, the rows that attention reads"
+            raise InvalidInput([Problem("row_format.row_bytes", str(row_bytes), rule, "store MLA rows")])
         cache = HotCache(shape.geometry, shape.layer_groups, shape.row_format, device, pool_rows=shape.pool_rows)
         on_gpu = cache.device.type == "cuda"
         stream: Any = torch.cuda.Stream  # untyped in torch

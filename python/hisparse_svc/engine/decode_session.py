@@ -31,6 +31,8 @@ from hisparse_svc.engine.session_checks import check_extension, check_join, chec
 from hisparse_svc.engine.stepping import Stepping
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import PAGE_ROWS, backup_pages, write_index_keys
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.rpc.values import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from hisparse_svc.engine.decode_shape import DecodeShape
     from hisparse_svc.engine.host_copy import HostCopy
-    from hisparse_svc.rpc.values import Lease, Released
+    from hisparse_svc.rpc.values import Released
 
 __all__ = ["DecodeSession", "Leases"]
 
@@ -157,6 +159,7 @@ class DecodeSession:
         self._between_steps()
         granted = lease.lease if isinstance(lease, HeldLease) else lease
         if granted is not None:
+            demand_kinds(each(Lease, lease=granted))
             if pages:
                 rule = "must not be given beside a lease, which names its pages"
                 raise InvalidInput([Problem("pages", str(list(pages)[:8]), rule, "give one of them")])
@@ -304,6 +307,7 @@ class DecodeSession:
         """
         self._between_steps()
         seat = self._roster.seat(request)
+        demand_kinds(each(int, length=length))
         if not request.first_own_token <= length <= request.limit_tokens:
             rule = f"must be {request.first_own_token} to {request.limit_tokens}"
             raise InvalidInput([Problem("length", str(length), rule, "say how many tokens were prefilled")])

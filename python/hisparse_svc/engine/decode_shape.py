@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hisparse_svc.engine.hot_cache import HotCache, layer_group_problems
+from hisparse_svc.engine.hot_cache import HotCache, layer_group_problems, pool_row_problems
 from hisparse_svc.engine.rows import RowFormat
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import INDEX_FP8, PAGE_ROWS, Geometry
-from hisparse_svc.kernels.index.keys import INDEX_FORMATS
+from hisparse_svc.kernels.index.keys import INDEX_FORMATS, IndexFormat
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
     from hisparse_svc._core import Model, Plan
-    from hisparse_svc.kernels.index.keys import IndexFormat
 
 __all__ = ["DecodeShape"]
 
@@ -39,7 +39,8 @@ class DecodeShape:
         tokens_per_key: Tokens that one index key stands for, a divisor of a page's 64; a session decodes 1 alone.
 
     Raises:
-        InvalidInput: No group, a group without layers, no pages, or pools of keys that cross pages.
+        InvalidInput: No group, a group without layers, no pages, fewer hot rows than the seats take, pools of keys that
+            cross pages, or a part of another type.
     """
 
     geometry: Geometry
@@ -51,7 +52,14 @@ class DecodeShape:
     tokens_per_key: int = 1
 
     def __post_init__(self) -> None:
-        problems = layer_group_problems(self.layer_groups)
+        demand_kinds(
+            each(Geometry, geometry=self.geometry),
+            each(tuple, layer_groups=self.layer_groups),
+            each(RowFormat, row_format=self.row_format),
+            each(int, pages=self.pages, pool_rows=self.pool_rows, tokens_per_key=self.tokens_per_key),
+            each(IndexFormat, index_format=self.index_format),
+        )
+        problems = layer_group_problems(self.layer_groups) + pool_row_problems(self.geometry, self.pool_rows)
         if self.pages < 1:
             problems.append(Problem("pages", str(self.pages), "must be at least 1", "give the plan's logical pages"))
         if self.tokens_per_key < 1 or PAGE_ROWS % self.tokens_per_key:
@@ -141,6 +149,7 @@ class DecodeShape:
         Raises:
             InvalidInput: There is no such layer.
         """
+        demand_kinds(each(int, layer=layer))
         before = 0
         for group, layers in enumerate(self.layer_groups):
             if before <= layer < before + layers:

@@ -15,19 +15,22 @@ Whether that is worth its cost depends on the batch and the misses: capture both
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hisparse_svc.engine.swapping import SwapIn, swap_in
-from hisparse_svc.kernels import attend_beside_gather
-from hisparse_svc.kernels.decode.api import least_blocks
+from hisparse_svc.engine.swapping import SwapIn, check_swap_in, swap_in
+from hisparse_svc.kernels import SplitPicks
+from hisparse_svc.kernels.decode.api import attend_call_beside_gather, least_blocks
+from hisparse_svc.kernels.decode.call import make_call
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from hisparse_svc.engine.hot_cache import HotCache
-    from hisparse_svc.kernels import HostRows, SplitPicks
+    from hisparse_svc.kernels import HostRows
 
 __all__ = ["attend_hits_first"]
 
@@ -68,13 +71,16 @@ def attend_hits_first(
         be under way.
 
     Raises:
-        InvalidInput: With everything wrong about the arguments.
+        InvalidInput: With everything wrong about the arguments; nothing is swapped in then.
         DeviceUnavailable: The GPU cannot run a kernel.
         CompileFailed: A kernel does not compile.
     """
-    batch = int(q.shape[0])
+    demand_kinds(each(torch.Tensor, q=q), each(SplitPicks, split=split))
+    batch = int(q.shape[0]) if q.dim() else 0
+    check_swap_in(cache, group, host, batch, first_layers=first_layers, expected_misses=expected_misses)
+    rows, plan = cache.rows[group][0], cache.plan.first(batch)
+    call = make_call(q, rows, plan.rows, scale=scale, sink=sink, counts=None, out=out, lse=lse, max_sms=0)
     there = int(torch.cuda.get_device_properties(q.device).multi_processor_count) if q.is_cuda else 0
-    spare = there - least_blocks(q, cache.rows[group][0])
     swap = swap_in(
         cache,
         group,
@@ -84,10 +90,8 @@ def attend_hits_first(
         expected_misses=expected_misses,
         first_layers=first_layers,
         split=split,
-        spare_sms=max(0, spare),
+        spare_sms=max(0, there - least_blocks(q, rows)),
     )
     left = max(1, there - swap.blocks) if q.is_cuda else 0
-    out, lse = attend_beside_gather(
-        q, cache.rows[group][0], swap.rows, split.first(batch), scale=scale, sink=sink, out=out, lse=lse, max_sms=left
-    )
-    return out, lse, swap
+    attend_call_beside_gather(replace(call, max_sms=left), split.first(batch))
+    return call.out, call.lse, swap

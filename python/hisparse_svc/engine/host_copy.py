@@ -15,6 +15,7 @@ import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import HostRows
+from hisparse_svc.kernels.tensors import lasting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,6 +56,7 @@ class HostCopy:
         return HostCopy(tuple(pool.rows(layer) for layer in first), keys, pool.writable, pool)
 
     @staticmethod
+    @lasting
     def allocate(shape: DecodeShape, pages: int = 0, *, pinned: bool = False) -> HostCopy:
         """Make host memory without a service, for tests and benchmarks.
 

@@ -12,31 +12,43 @@ plan's buffers serve the groups in turn.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.engine.rows import RowFormat
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import EMPTY_PAGE, PAGE_ROWS, Geometry, SeatState, StepPlan, usable_device
-from hisparse_svc.kernels.tensors import nbytes
+from hisparse_svc.kernels.checks import Checks
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.tensors import lasting, nbytes
 from hisparse_svc.kernels.words import empty_words, word_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
-    from hisparse_svc.engine.rows import RowFormat
+__all__ = ["HotCache", "layer_group_problems", "pool_row_problems"]
 
-__all__ = ["HotCache", "layer_group_problems"]
+_MAX_PAGE = 2**31 - 1
 
 
 def layer_group_problems(layer_groups: Sequence[int]) -> list[Problem]:
     """Say what is wrong with the layers of a model's groups."""
-    if layer_groups and min(layer_groups) >= 1:
+    demand_kinds(each(Sequence, layer_groups=layer_groups))
+    if layer_groups and all(type(layers) is int and layers >= 1 for layers in layer_groups):
         return []
     rule = "must name at least one group, each of at least one layer"
     return [Problem("layer_groups", str(list(layer_groups)), rule, "give the model's groups")]
+
+
+def pool_row_problems(geometry: Geometry, pool_rows: int) -> list[Problem]:
+    """Say what is wrong with the rows of each layer to allocate; 0 stands for what the seats take."""
+    seat_rows = geometry.seats * geometry.padded_rows
+    if pool_rows == 0 or pool_rows >= seat_rows:
+        return []
+    rule = f"must be at least {seat_rows}, what {geometry.seats} seats take"
+    return [Problem("pool_rows", str(pool_rows), rule, "use fewer seats, or a plan's own")]
 
 
 class HotCache:
@@ -59,6 +71,7 @@ class HotCache:
         True
     """
 
+    @lasting
     def __init__(
         self,
         geometry: Geometry,
@@ -82,12 +95,12 @@ class HotCache:
             InvalidInput: No group, a group without layers, fewer rows than the seats take, or a device that is none.
             DeviceUnavailable: A GPU that is not here.
         """
+        demand_kinds(
+            each(Geometry, geometry=geometry), each(RowFormat, row_format=row_format), each(int, pool_rows=pool_rows)
+        )
         device = usable_device(device)
         seat_rows = geometry.seats * geometry.padded_rows
-        if pool_rows and pool_rows < seat_rows:
-            rule = f"must be at least {seat_rows}, what {geometry.seats} seats take"
-            raise InvalidInput([Problem("pool_rows", str(pool_rows), rule, "use fewer seats, or a plan's own")])
-        if problems := layer_group_problems(layer_groups):
+        if problems := pool_row_problems(geometry, pool_rows) + layer_group_problems(layer_groups):
             raise InvalidInput(problems)
         self.geometry = geometry
         self.layer_groups = tuple(layer_groups)
@@ -129,28 +142,19 @@ class HotCache:
         Raises:
             InvalidInput: A seat, length or number of pages out of range.
         """
-        problems = []
-        if not 0 <= seat < self.geometry.seats:
-            rule = f"must be 0 to {self.geometry.seats - 1}"
-            problems.append(Problem("seat", str(seat), rule, "use a free seat of this cache"))
+        demand_kinds(each(int, length=length))
+        problems = self._seat_problems(seat, pages)
         longest = min(self.geometry.context_tokens, self.geometry.empty_token)
         if not 0 <= length <= longest:
             rule = f"must be 0 to {longest}"
             problems.append(Problem("length", str(length), rule, "make the cache for longer requests"))
-        if len(pages) > self.geometry.map_pages:
-            rule = f"must be at most {self.geometry.map_pages}, those of {self.geometry.context_tokens} tokens"
-            problems.append(Problem("pages", f"{len(pages)} pages", rule, "make the cache for longer requests"))
         if length > len(pages) * PAGE_ROWS:
             rule = f"must hold {length} tokens, at {PAGE_ROWS} a page"
             problems.append(Problem("pages", f"{len(pages)} pages", rule, "give the pages of all of them"))
-        if any(page < 0 for page in pages):
-            problems.append(Problem("pages", str(min(pages)), "must not be negative", "give the pages of the lease"))
         if problems:
             raise InvalidInput(problems)
         self.words[:, seat] = empty_words(self.geometry, self.device)
-        self.state.page_map[seat] = EMPTY_PAGE
-        self.state.page_map[seat, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
-        self.state.mapped_pages[seat] = len(pages)
+        self._map(seat, pages)
         self.state.lengths[seat] = length
         self.state.newest_from[seat] = length
 
@@ -159,17 +163,14 @@ class HotCache:
 
         Args:
             seat: Its seat.
-            pages: All of its pages, the new ones included.
+            pages: All of its pages, the new ones included; which it had is not looked at, as that would wait.
 
         Raises:
-            InvalidInput: More pages than the longest request has.
+            InvalidInput: A seat, a page or their number out of range.
         """
-        if len(pages) > self.geometry.map_pages:
-            rule = f"must be at most {self.geometry.map_pages}, those of the longest request"
-            problem = Problem("pages", f"{len(pages)} pages", rule, "make the cache for longer requests")
-            raise InvalidInput([problem])
-        self.state.page_map[seat, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
-        self.state.mapped_pages[seat] = len(pages)
+        if problems := self._seat_problems(seat, pages):
+            raise InvalidInput(problems)
+        self._map(seat, pages)
 
     def release_seat(self, seat: int) -> None:
         """Forget what a seat holds."""
@@ -180,8 +181,38 @@ class HotCache:
 
         Args:
             seats: Seats, `i32 [batch]`; -1, and what is no seat, is skipped.
-            tokens: How many, for all or for each.
+            tokens: How many, for all or for each, `i64 [batch]`.
+
+        Raises:
+            InvalidInput: Seats, or tokens, of another type, or not of one batch.
         """
+        each_has = isinstance(tokens, torch.Tensor)
+        demand_kinds(each(torch.Tensor, seats=seats), {} if each_has else each(int, tokens=tokens))
+        with Checks(self.device) as check:
+            if check.dims("seats", seats, "batch", "pass the seats of a step: plan.seats"):
+                check.tensor("seats", seats, tuple(seats.shape), torch.int32, "pass the seats of a step: plan.seats")
+            if isinstance(tokens, torch.Tensor):
+                check.tensor("tokens", tokens, tuple(seats.shape), torch.int64, "pass one number for each seat")
         last = self.geometry.seats - 1
         added = torch.where((seats >= 0) & (seats <= last), tokens, 0).to(torch.int64)
         self.state.lengths.index_add_(0, seats.clamp(0, last).long(), added)
+
+    def _seat_problems(self, seat: int, pages: Sequence[int]) -> list[Problem]:
+        """Say what is wrong with the pages that a seat is to have."""
+        demand_kinds(each(int, seat=seat), each(Sequence, pages=pages))
+        problems = []
+        if not 0 <= seat < self.geometry.seats:
+            rule = f"must be 0 to {self.geometry.seats - 1}"
+            problems.append(Problem("seat", str(seat), rule, "use a seat of this cache"))
+        if len(pages) > self.geometry.map_pages:
+            rule = f"must be at most {self.geometry.map_pages}, those of {self.geometry.context_tokens} tokens"
+            problems.append(Problem("pages", f"{len(pages)} pages", rule, "make the cache for longer requests"))
+        if bad := [page for page in pages if type(page) is not int or not 0 <= page <= _MAX_PAGE]:
+            rule = f"must be whole numbers, 0 to {_MAX_PAGE}"
+            problems.append(Problem("pages", repr(bad[0]), rule, "give the pages of the lease"))
+        return problems
+
+    def _map(self, seat: int, pages: Sequence[int]) -> None:
+        self.state.page_map[seat, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        self.state.page_map[seat, len(pages) :] = EMPTY_PAGE
+        self.state.mapped_pages[seat] = len(pages)

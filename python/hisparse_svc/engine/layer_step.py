@@ -27,6 +27,7 @@ from hisparse_svc.kernels import append, append_index_keys, indexer, quantise, s
 from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.decode.rows import KEY_WIDTH, ROW_FORMATS, pack_rows
 from hisparse_svc.kernels.index.keys import INDEX_FP8
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -184,6 +185,11 @@ class LayerStep:
             CompileFailed: A kernel does not compile.
         """
         memory, cache = self._memory, self._memory.cache
+        demand_kinds(each(torch.Tensor, q=index.q, weights=index.weights, key=index.key))
+        if index.weights.shape != index.q.shape[:-1]:
+            rule = f"must be {tuple(index.q.shape[:-1])}: one for each head of the queries"
+            problem = Problem("weights.shape", str(tuple(index.weights.shape)), rule, "give every query's own")
+            raise InvalidInput([problem])
         keys = self.store_index_keys(layer, index.key)
         if keys.stored is INDEX_FP8:
             q, scales = quantise(index.q)
@@ -253,13 +259,12 @@ class LayerStep:
             if key.dim() != 3 or tuple(key.shape[:2]) != shape or key.shape[2] not in widths:
                 rule = f"must be ({shape[0]}, {shape[1]}, {KEY_WIDTH}), or ({shape[0]}, {shape[1]}, {stored.row_bytes})"
                 check.refuse("key.shape", tuple(key.shape), rule, "pass numbers, or rows as stored, of this batch")
-            elif (key.dtype is torch.uint8) != (key.shape[2] == stored.row_bytes):
+            elif key.dtype is not torch.uint8 if key.shape[2] == stored.row_bytes else not key.is_floating_point():
                 rule = (
                     f"must be torch.uint8 where rows are stored, {stored.row_bytes} bytes, and a float type elsewhere"
                 )
                 check.refuse("key.dtype", key.dtype, rule, "pass numbers, or rows as stored")
-            if key.device != cache.device:
-                check.refuse("key.device", key.device, f"must be {cache.device}", "move it there")
+            check.placed("key", key)
 
     def _fetch(self, group: int) -> None:
         memory = self._memory

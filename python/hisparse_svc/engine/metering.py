@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.tensors import lasting
 from hisparse_svc.rpc.values import SwapInUsage
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class SwapInMeter:
         steps: Steps since then, batches as they were run.
     """
 
+    @lasting
     def __init__(self, shape: DecodeShape, device: torch.device | str) -> None:
         """Count nothing yet.
 

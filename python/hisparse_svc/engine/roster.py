@@ -8,13 +8,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hisparse_svc.engine.running import NotRunning
+from hisparse_svc.engine.running import NotRunning, Running
 from hisparse_svc.errors import InvalidInput, Problem
-
-if TYPE_CHECKING:
-    from hisparse_svc.engine.running import Running
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 __all__ = ["Roster"]
 
@@ -63,7 +59,9 @@ class Roster:
 
         Raises:
             NotRunning: It has none here.
+            InvalidInput: It is no request.
         """
+        demand_kinds(each(Running, request=request))
         seat = request.seat
         if seat is not None and self.running.get(seat) is request:
             return seat

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels.host_rows import CHUNK_BYTES
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 __all__ = ["MLA_BF16", "MLA_F32", "MLA_FP8", "RowFormat"]
 
@@ -28,6 +29,7 @@ class RowFormat:
     align_bytes: int = CHUNK_BYTES
 
     def __post_init__(self) -> None:
+        demand_kinds(each(str, name=self.name), each(int, row_bytes=self.row_bytes, align_bytes=self.align_bytes))
         problems = []
         if self.row_bytes < 1 or self.row_bytes % CHUNK_BYTES:
             rule = f"must be a multiple of {CHUNK_BYTES}"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import PAGE_ROWS
+from hisparse_svc.kernels.index.call import KEY_TYPES
+from hisparse_svc.kernels.index.keys import INDEX_WIDTH
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.rpc.values import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
     from hisparse_svc.engine.decode_shape import DecodeShape
     from hisparse_svc.engine.running import Running
-    from hisparse_svc.rpc.values import Lease
 
 __all__ = ["check_extension", "check_join", "check_prefill", "check_step", "check_take_back"]
 
@@ -32,9 +36,10 @@ def check_join(
     shape: DecodeShape, host_pages: int, lease: Lease | None, pages: Sequence[int], *, length: int, taken: set[str]
 ) -> None:
     """Check who joins: pages of this pool, no lease twice, and a length that they hold."""
+    demand_kinds(each(int, length=length), each(Sequence, pages=pages))
     problems = _Problems()
     held = min(shape.pages, host_pages)
-    whole = all(isinstance(page, int) for page in pages)
+    whole = all(type(page) is int for page in pages)
     if not pages or not whole or not 0 <= min(pages) <= max(pages) < held or len(set(pages)) != len(pages):
         rule = f"must be different pages of 0 to {held - 1}, at least one"
         problems.refuse("pages", list(pages)[:8], rule, "give a lease of this pool, or its pages")
@@ -45,7 +50,7 @@ def check_join(
         room, shared = min(room, lease.tokens), lease.shared_pages * PAGE_ROWS
         if lease.id in taken:
             problems.refuse("lease", lease.id, "must not run in this session already", "admit each request for itself")
-    if not isinstance(length, int) or not shared <= length <= room:
+    if not shared <= length <= room:
         rule = f"must be {shared} to {room}: what it shares with others, and what it may have"
         problems.refuse("length", length, rule, "leave it out, or give the tokens that are in host memory")
     problems.check()
@@ -53,6 +58,7 @@ def check_join(
 
 def check_extension(request: Running, lease: Lease) -> None:
     """Check that a lease is a request's own, grown."""
+    demand_kinds(each(Lease, lease=lease))
     problems = _Problems()
     if request.lease is None or lease.id != request.lease.id:
         own = request.lease.id if request.lease else "none"
@@ -65,6 +71,9 @@ def check_extension(request: Running, lease: Lease) -> None:
 
 def check_prefill(request: Running, place: int, rows: Tensor, keys: Tensor | None, first: int) -> None:
     """Check rows of a prefill, and the keys beside them; `place` is the layer's in its group."""
+    demand_kinds(
+        each(torch.Tensor, rows=rows), each(int, first=first), each(torch.Tensor, keys=keys) if keys is not None else {}
+    )
     problems = _Problems()
     tokens = int(rows.shape[0]) if rows.dim() == 2 else 0
     if not tokens:
@@ -72,8 +81,12 @@ def check_prefill(request: Running, place: int, rows: Tensor, keys: Tensor | Non
     if (keys is None) == (place == 0):
         rule = "must be given for the first layer of a group, and for no other"
         problems.refuse("keys", "none" if keys is None else "given", rule, f"the layer is number {place} of its group")
-    elif keys is not None and int(keys.shape[0]) != tokens:
-        problems.refuse("keys.shape", tuple(keys.shape), f"must be of {tokens} tokens, as the rows are", "pass both")
+    elif keys is not None and tuple(keys.shape) != (tokens, INDEX_WIDTH):
+        rule = f"must be ({tokens}, {INDEX_WIDTH}), of {tokens} tokens as the rows are"
+        problems.refuse("keys.shape", tuple(keys.shape), rule, "pass both of the same tokens")
+    elif keys is not None and keys.dtype not in KEY_TYPES:
+        rule = "must be torch.bfloat16 or torch.float32"
+        problems.refuse("keys.dtype", keys.dtype, rule, "convert them to bfloat16")
     if first < request.first_own_token or first + tokens > request.room_tokens:
         rule = f"must lie in {request.first_own_token} to {request.room_tokens}, the pages that are its own"
         problems.refuse("tokens", f"{first} to {first + tokens}", rule, "write only what is not there yet")
@@ -82,6 +95,7 @@ def check_prefill(request: Running, place: int, rows: Tensor, keys: Tensor | Non
 
 def check_step(shape: DecodeShape, requests: Sequence[Running], batch: int) -> None:
     """Check who takes part in a step."""
+    demand_kinds(each(int, batch=batch))
     problems = _Problems()
     geometry = shape.geometry
     seats = [request.seat for request in requests]
@@ -108,6 +122,7 @@ def check_take_back(requests: Sequence[Running], tokens: Sequence[int]) -> None:
         problems.refuse("tokens", list(tokens), rule, "name each request once, with its count")
         problems.check()
     for request, count in zip(requests, tokens, strict=True):
+        demand_kinds(each(int, tokens=count))
         if not 0 <= count <= request.refusable_tokens:
             rule = f"must be 0 to {request.refusable_tokens}, what its last step added beyond one token"
             problems.refuse("tokens", count, rule, "take drafts back once, after the step that added them")

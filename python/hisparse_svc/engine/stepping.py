@@ -9,15 +9,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 
 from hisparse_svc.engine.session_checks import check_step
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from hisparse_svc.engine.decode_memory import DecodeMemory
     from hisparse_svc.engine.durability import Durability
@@ -51,6 +53,7 @@ class Stepping:
         """
         self._memory.host.check_attached()
         self._roster.demand_no_step()
+        demand_kinds(each(Sequence, requests=requests))
         for request in requests:
             self._roster.seat(request)
         batch = batch or len(requests)

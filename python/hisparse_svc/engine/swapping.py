@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hisparse_svc.engine.hot_cache import HotCache
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels import gather, gather_blocks, resolve
+from hisparse_svc.kernels import HostRows, SplitPicks, gather, gather_blocks, resolve
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hisparse_svc.engine.hot_cache import HotCache
-    from hisparse_svc.kernels import HostRows, SplitPicks
-
-__all__ = ["SwapIn", "swap_in"]
+__all__ = ["SwapIn", "check_swap_in", "swap_in"]
 
 _EXPECTED_MISS_SHARE = 16
 
@@ -94,7 +93,11 @@ def swap_in(
         DeviceUnavailable: The GPU cannot run the kernels.
         CompileFailed: A kernel does not compile.
     """
-    _check(cache, group, host, batch, first_layers=first_layers, expected_misses=expected_misses)
+    check_swap_in(
+        cache, group, host, batch, first_layers=first_layers, expected_misses=expected_misses, spare_sms=spare_sms
+    )
+    if split is not None:
+        demand_kinds(each(SplitPicks, split=split))
     plan = cache.plan.first(batch) if batch else cache.plan
     parted = split.first(plan.batch) if split is not None else None
     resolve(cache.geometry, cache.words[group], cache.state, plan, split=parted)
@@ -132,7 +135,24 @@ def swap_in(
     return SwapIn(plan.rows, plan.counts, tuple(ready), blocks)
 
 
-def _check(cache: HotCache, group: int, host: HostRows, batch: int, *, first_layers: int, expected_misses: int) -> None:
+def check_swap_in(
+    cache: HotCache,
+    group: int,
+    host: HostRows,
+    batch: int,
+    *,
+    first_layers: int,
+    expected_misses: int,
+    spare_sms: int = 0,
+) -> None:
+    """Check what `swap_in` is given, but for the tensors, which the kernels look at.
+
+    Raises:
+        InvalidInput: With everything wrong about it.
+    """
+    numbers = {"group": group, "batch": batch, "first_layers": first_layers, "expected_misses": expected_misses}
+    numbers["spare_sms"] = spare_sms
+    demand_kinds(each(HotCache, cache=cache), each(HostRows, host=host), each(int, **numbers))
     problems = []
     if not 0 <= group < len(cache.layer_groups):
         rule = f"must be 0 to {len(cache.layer_groups) - 1}"
@@ -146,8 +166,8 @@ def _check(cache: HotCache, group: int, host: HostRows, batch: int, *, first_lay
     if not 0 <= first_layers <= host.layers:
         rule = f"must be 0 to {host.layers}"
         problems.append(Problem("first_layers", str(first_layers), rule, "name layers of the group"))
-    if expected_misses < 0:
-        rule = "must not be negative"
-        problems.append(Problem("expected_misses", str(expected_misses), rule, "use 0 where it is not known"))
+    for name in ("expected_misses", "spare_sms"):
+        if numbers[name] < 0:
+            problems.append(Problem(name, str(numbers[name]), "must not be negative", "use 0 where it is not known"))
     if problems:
         raise InvalidInput(problems)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels import reference
-from hisparse_svc.kernels.checks import Checks, check_ids, check_tokens
+from hisparse_svc.kernels.checks import Checks, check_ids, check_tokens, step_kinds
 from hisparse_svc.kernels.decode.api import attend_beside_gather, merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.devices import demand_cuda, usable_device
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
@@ -33,6 +33,7 @@ from hisparse_svc.kernels.host_rows import HostRows
 from hisparse_svc.kernels.index.api import append_index_keys, index_logits, index_top_k, indexer, write_index_keys
 from hisparse_svc.kernels.index.call import logits_shape as index_logits_shape
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys, quantise
+from hisparse_svc.kernels.kinds import demand_kinds, each
 from hisparse_svc.kernels.placement import GATHER_BLOCKS, gather_blocks
 from hisparse_svc.kernels.split import SplitPicks
 from hisparse_svc.kernels.tensors import SeatState, StepPlan
@@ -100,6 +101,9 @@ def resolve(
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    demand_kinds(each(torch.Tensor, words=words), step_kinds(geometry, state, plan))
+    if split is not None:
+        demand_kinds(each(SplitPicks, split=split))
     with Checks(words.device) as check:
         check.words(geometry, words)
         check.state(geometry, state)
@@ -145,6 +149,11 @@ def gather(
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    layers = range(host.layers) if layers is None and isinstance(host, HostRows) else layers
+    numbers = {**each(range, layers=layers), **each(int, blocks=blocks)}
+    demand_kinds(each(HostRows, host=host), each(torch.Tensor, hot=hot), numbers, step_kinds(geometry, state, plan))
+    if between is not None:
+        demand_kinds(each(SplitPicks, between=between))
     with Checks(hot.device) as check:
         if blocks and blocks not in GATHER_BLOCKS:
             check.refuse("blocks", blocks, f"must be one of {GATHER_BLOCKS}", "leave the choice to the library")
@@ -152,7 +161,7 @@ def gather(
         check.plan(geometry, plan)
         check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))
         check.host(host)
-        check.layers(layers if layers is not None else range(host.layers), host.layers)
+        check.layers(layers, host.layers)
         if between is not None:
             between.check(check, geometry, plan.batch)
     if hot.is_cuda:
@@ -179,9 +188,12 @@ def append(geometry: Geometry, hot: Tensor, state: SeatState, plan: StepPlan, ro
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    demand_kinds(each(torch.Tensor, hot=hot, rows=rows), step_kinds(geometry, state, plan))
     with Checks(hot.device) as check:
         check.state(geometry, state)
         check.plan(geometry, plan)
+        if not check.dims("hot", hot, "row, byte", "pass the hot rows of one layer: HotCache.rows[group][layer]"):
+            return
         check.rows("hot", hot, (geometry.seats * geometry.padded_rows, hot.shape[-1]))
         row_bytes, remedy = int(hot.shape[-1]), "pass the new tokens' rows, one for each query row"
         if check.dims("rows", rows, f"{plan.batch}, query row, {row_bytes}", remedy):
@@ -213,12 +225,15 @@ def backup(
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    query_rows = geometry.query_rows if query_rows is None and isinstance(geometry, Geometry) else query_rows
+    own = {**each(HostRows, host=host), **each(torch.Tensor, hot=hot), **each(int, query_rows=query_rows)}
+    demand_kinds(own, step_kinds(geometry, state, plan))
     with Checks(hot.device) as check:
         check.state(geometry, state)
         check.plan(geometry, plan)
         check.rows("hot", hot, (host.layers, geometry.seats * geometry.padded_rows, host.row_bytes))
         check.host(host, written=True)
-        _query_rows(check, geometry.query_rows if query_rows is None else query_rows)
+        _query_rows(check, query_rows)
     if hot.is_cuda:
         from hisparse_svc.kernels import cuda  # noqa: PLC0415
 
@@ -245,6 +260,14 @@ def backup_pages(
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    tensors, numbers = each(torch.Tensor, rows=rows, pages=pages), each(int, first_token=first_token)
+    demand_kinds(
+        each(Geometry, geometry=geometry),
+        each(HostRows, host=host),
+        tensors,
+        numbers,
+        each(int, first_layer=first_layer),
+    )
     tokens = rows.shape[1] if rows.dim() == 3 else 0
     with Checks(rows.device) as check:
         if not check.dims(

@@ -12,21 +12,28 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.errors import InvalidInput, Problem
-from hisparse_svc.kernels.geometry import EMPTY_PAGE, PAGE_ROWS
+from hisparse_svc.kernels.geometry import EMPTY_PAGE, MAX_BATCH, PAGE_ROWS, Geometry
 from hisparse_svc.kernels.host_rows import CHUNK_BYTES
+from hisparse_svc.kernels.kinds import each
+from hisparse_svc.kernels.tensors import PAIR_BYTES, SeatState, StepPlan
 from hisparse_svc.kernels.words import word_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
-    from hisparse_svc.kernels.geometry import Geometry
     from hisparse_svc.kernels.host_rows import HostRows
-    from hisparse_svc.kernels.tensors import SeatState, StepPlan
+    from hisparse_svc.kernels.kinds import Given
 
-__all__ = ["Checks", "check_ids", "check_tokens"]
+__all__ = ["Checks", "check_ids", "check_tokens", "step_kinds"]
 
-MAX_BATCH = 1024
-"""Requests of one call."""
+_KINDS = ("cpu", "cuda")
+
+
+def step_kinds(geometry: object, state: object, plan: object) -> Given:
+    """Give what most calls take and the types of it, for `demand_kinds`."""
+    return {**each(Geometry, geometry=geometry), **each(SeatState, state=state), **each(StepPlan, plan=plan)}
 
 
 class Checks:
@@ -42,9 +49,17 @@ class Checks:
 
     _REMEDY = "pass the tensor that HotCache made"
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, where: str = "") -> None:
+        """Start with nothing wrong.
+
+        Args:
+            device: Where all tensors must be.
+            where: Why there, as the end of a sentence: ", where the rows are".
+        """
+        self._device, self._where = device, where
         self._problems: list[Problem] = []
+        if device.type not in _KINDS:
+            self.refuse("device", device, "must be the CPU or a CUDA device", "move all tensors of the call to one")
 
     def __enter__(self) -> Checks:
         return self
@@ -58,17 +73,64 @@ class Checks:
         self._problems.append(Problem(field, str(value), rule, remedy))
 
     def tensor(
-        self, name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, remedy: str = _REMEDY
+        self,
+        name: str,
+        tensor: Tensor,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        remedy: str = _REMEDY,
+        *,
+        align_bytes: int = 1,
     ) -> None:
-        """Check a tensor that must lie packed."""
+        """Check a tensor that must lie packed, from a multiple of some bytes on where it is read in larger pieces."""
         if tuple(tensor.shape) != shape:
             self.refuse(f"{name}.shape", tuple(tensor.shape), f"must be {shape}", remedy)
         if tensor.dtype is not dtype:
             self.refuse(f"{name}.dtype", tensor.dtype, f"must be {dtype}", remedy)
-        if tensor.device != self._device:
-            self.refuse(f"{name}.device", tensor.device, f"must be {self._device}", "move it there")
+        self.packed(name, tensor, align_bytes=align_bytes)
+
+    def packed(self, name: str, tensor: Tensor, *, align_bytes: int = 1) -> None:
+        """Check what is not a matter of shape or type: where it is, that it lies packed, and asks for no gradient."""
+        if not self.placed(name, tensor):
+            return
         if not tensor.is_contiguous():
             self.refuse(f"{name}.stride", tensor.stride(), "must be contiguous", "call contiguous()")
+        if tensor.data_ptr() % align_bytes:
+            self.refuse(f"{name}.address", tensor.data_ptr(), f"must be a multiple of {align_bytes}", "call clone()")
+
+    def written(
+        self,
+        name: str,
+        tensor: Tensor,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        remedy: str,
+        *,
+        reads: Mapping[str, Tensor | None],
+    ) -> None:
+        """Check a tensor that the call writes in pieces of 16 bytes: it must share no memory with what the call reads.
+
+        Args:
+            name: Its name.
+            tensor: It.
+            shape: As `tensor`.
+            dtype: As `tensor`.
+            remedy: As `tensor`.
+            reads: Names and tensors of what is read, or written too.
+        """
+        self.tensor(name, tensor, shape, dtype, remedy, align_bytes=CHUNK_BYTES)
+        if tensor.is_inference() and not torch.is_inference_mode_enabled():
+            rule = "must not be written outside inference mode, where it was made"
+            self.refuse(name, "an inference tensor", rule, "make it outside, or call under torch.inference_mode()")
+        if self._problems:
+            return  # what lies elsewhere, or is no tensor of numbers in a row, has no address to compare
+        start, end = _span(tensor)
+        for other, read in reads.items():
+            if read is None or read.data_ptr() >= end:
+                continue
+            begin, stop = _span(read)
+            if start < stop and begin < end:
+                self.refuse(name, f"memory of {other}", "must not share memory with it", "give it memory of its own")
 
     def dims(self, name: str, tensor: Tensor, wanted: str, remedy: str) -> bool:
         """Check that a tensor has as many dimensions as are named; false where the rest is not worth checking."""
@@ -93,14 +155,26 @@ class Checks:
         if rows.dtype is not torch.uint8:
             self.refuse(f"{name}.dtype", rows.dtype, "must be torch.uint8", "view the rows as bytes")
             return
-        if rows.device != self._device:
-            self.refuse(f"{name}.device", rows.device, f"must be {self._device}", "move it there")
+        if not self.placed(name, rows):
+            return
         if rows.stride(-1) != 1:
             self.refuse(f"{name}.stride", rows.stride(), "must have the bytes of a row side by side", "make it so")
         unaligned = [stride for stride in (*rows.stride()[:-1], rows.data_ptr()) if stride % CHUNK_BYTES]
         if unaligned:
             rule = f"must start every row at a multiple of {CHUNK_BYTES} bytes"
             self.refuse(f"{name}.stride", rows.stride(), rule, "use a row stride of 64 or 128 bytes, or pad the rows")
+
+    def placed(self, name: str, tensor: Tensor) -> bool:
+        """Check where a tensor is and that kernels may take it; false where it has no address to look at."""
+        if tensor.layout is not torch.strided:
+            self.refuse(f"{name}.layout", tensor.layout, "must be torch.strided", "call to_dense()")
+            return False
+        if tensor.device != self._device:
+            self.refuse(f"{name}.device", tensor.device, f"must be {self._device}{self._where}", "move it there")
+        if tensor.requires_grad and torch.is_grad_enabled():
+            rule = "must be False where gradients are recorded: kernels of decoding give none"
+            self.refuse(f"{name}.requires_grad", True, rule, "call under torch.inference_mode(), or detach it")
+        return True
 
     def plan(self, geometry: Geometry, plan: StepPlan) -> None:
         """Check the tensors of a step."""
@@ -110,7 +184,7 @@ class Checks:
         self.tensor("plan.seats", plan.seats, (batch,), torch.int32)
         self.tensor("plan.picks", plan.picks, picks, torch.int32)
         self.tensor("plan.rows", plan.rows, picks, torch.int32)
-        self.tensor("plan.misses", plan.misses, (batch, geometry.picks, 2), torch.int32)
+        self.tensor("plan.misses", plan.misses, (batch, geometry.picks, 2), torch.int32, align_bytes=PAIR_BYTES)
         self.tensor("plan.counts", plan.counts, (batch,), torch.int32)
 
     def state(self, geometry: Geometry, state: SeatState) -> None:
@@ -137,6 +211,15 @@ class Checks:
         """Check a choice of layers of a group."""
         if layers.step != 1 or not 0 <= layers.start < layers.stop <= total:
             self.refuse("layers", layers, f"must be consecutive layers of the group's {total}", "name some of them")
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """Address of the first byte, and the one behind the last."""
+    if tensor.is_contiguous():
+        return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size()
 
 
 _registered: dict[tuple[int, int], bool] = {}

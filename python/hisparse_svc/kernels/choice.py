@@ -51,9 +51,9 @@ def named(name: str, backends: Mapping[str, Backend], call: object) -> Backend:
         InvalidInput: No such backend, or it cannot answer this call; says which can.
         DeviceUnavailable: The machine lacks what it needs.
     """
-    if name not in backends:
+    if not isinstance(name, str) or name not in backends:
         rule = f"must be auto or one of {', '.join(backends)}"
-        raise InvalidInput([Problem("backend", name, rule, "leave it out")])
+        raise InvalidInput([Problem("backend", str(name), rule, "leave it out")])
     backend = backends[name]
     if problems := backend.refusals(call):
         raise InvalidInput(problems)

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from hisparse_svc.errors import InvalidInput, Problem
 
-__all__ = ["EMPTY_PAGE", "MAX_HOT_ROWS", "MAX_QUERY_ROWS", "NEWEST_TOKENS", "PAGE_ROWS", "Geometry"]
+__all__ = ["EMPTY_PAGE", "MAX_BATCH", "MAX_HOT_ROWS", "MAX_QUERY_ROWS", "NEWEST_TOKENS", "PAGE_ROWS", "Geometry"]
 
 PAGE_ROWS = 64
 """Rows of one page, and so of the newest page (`limits.rs`: PAGE_TOKENS)."""
@@ -36,6 +36,9 @@ MAX_QUERY_ROWS = 8
 
 NEWEST_TOKENS = PAGE_ROWS - MAX_QUERY_ROWS
 """Tokens behind the end of a request that the newest page can serve."""
+
+MAX_BATCH = 1024
+"""Most requests of one call: the gather keeps a prefix of their miss counts in shared memory."""
 
 EMPTY_PAGE = -1
 """Where a page map has no host page."""
@@ -113,7 +116,7 @@ class Geometry:
 
     def _problems(self) -> list[Problem]:
         problems = [
-            Problem(name, str(value), "must be a whole number, at least 1", "give a positive count")
+            Problem(name, repr(value), "must be a whole number, at least 1", "give a positive int")
             for name, value in vars(self).items()
             if type(value) is not int or value < 1
         ]

@@ -21,6 +21,8 @@ import torch
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels.devices import demand_cuda
 from hisparse_svc.kernels.geometry import PAGE_ROWS
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.tensors import lasting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +49,7 @@ class HostRows:
     read_only: bool = False
 
     def __post_init__(self) -> None:
+        demand_kinds(each(torch.Tensor, host=self.view))
         if problems := _problems(self.view):
             raise InvalidInput(problems)
 
@@ -81,6 +84,7 @@ class HostRows:
         return int(self.view.stride(2))
 
     @staticmethod
+    @lasting
     def allocate(pages: int, layers: int, row_bytes: int, *, stride_bytes: int = 0, pinned: bool = False) -> HostRows:
         """Make a pool of one group for tests and benchmarks; a service's pool comes from `HostPool`.
 
@@ -95,6 +99,18 @@ class HostRows:
             InvalidInput: Bytes that kernels cannot move.
             DeviceUnavailable: There is no CUDA to page-lock it for.
         """
+        numbers = {"pages": pages, "layers": layers, "row_bytes": row_bytes, "stride_bytes": stride_bytes}
+        demand_kinds(each(int, **numbers))
+        problems = [
+            Problem(name, str(value), "must be at least 1", "give what the pool is to hold")
+            for name, value in numbers.items()
+            if value < 1 and name != "stride_bytes"
+        ]
+        if stride_bytes and stride_bytes < row_bytes:
+            rule = f"must be at least {row_bytes}, the bytes of a row"
+            problems.append(Problem("stride_bytes", str(stride_bytes), rule, "leave it out: rows are then packed"))
+        if problems:
+            raise InvalidInput(problems)
         if pinned:
             demand_cuda("leave pinned out")
         stride = stride_bytes or row_bytes
@@ -108,6 +124,9 @@ def _problems(view: Tensor) -> list[Problem]:
     def refuse(field: str, value: object, rule: str, remedy: str) -> None:
         problems.append(Problem(f"host.{field}", str(value), rule, remedy))
 
+    if view.layout is not torch.strided:
+        refuse("layout", view.layout, "must be torch.strided", "call to_dense()")
+        return problems
     if view.dtype is not torch.uint8:
         refuse("dtype", view.dtype, "must be torch.uint8", "view the pool as bytes")
     if view.device.type != "cpu":

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels.devices import usable_device
-from hisparse_svc.kernels.tensors import nbytes
+from hisparse_svc.kernels.geometry import MAX_BATCH, Geometry
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.tensors import PAIR_BYTES, check_batch, lasting, nbytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from hisparse_svc.kernels.checks import Checks
-    from hisparse_svc.kernels.geometry import Geometry
 
 __all__ = ["PickPart", "SplitPicks"]
 
@@ -65,20 +66,28 @@ class SplitPicks:
     copies: Tensor
 
     @staticmethod
+    @lasting
     def allocate(geometry: Geometry, batch: int, device: torch.device | str) -> SplitPicks:
         """Make the parts of `batch` requests.
 
         Raises:
-            InvalidInput: A device that is none.
+            InvalidInput: No request, more than one call takes, or a device that is none.
             DeviceUnavailable: A GPU that is not here.
         """
+        demand_kinds(each(Geometry, geometry=geometry))
+        check_batch(batch, 1, max(MAX_BATCH, geometry.seats), "split the batch")
         device = usable_device(device)
         copies = torch.zeros((batch, geometry.picks, 2), dtype=torch.int32, device=device)
         parts = [PickPart.allocate(geometry, batch, device) for _ in range(2)]
         return SplitPicks(parts[0], parts[1], copies)
 
     def first(self, batch: int) -> SplitPicks:
-        """Give the part for the first `batch` requests; it shares memory with this one."""
+        """Give the part for the first `batch` requests; it shares memory with this one.
+
+        Raises:
+            InvalidInput: It is of fewer.
+        """
+        check_batch(batch, 0, int(self.copies.shape[0]), "allocate the parts of a larger batch")
         hits, misses = (PickPart(part.rows[:batch], part.counts[:batch]) for part in (self.hits, self.misses))
         return SplitPicks(hits, misses, self.copies[:batch])
 
@@ -94,4 +103,5 @@ class SplitPicks:
         for name, part in (("hits", self.hits), ("misses", self.misses)):
             check.tensor(f"{name}.rows", part.rows, shape, torch.int32, remedy)
             check.tensor(f"{name}.counts", part.counts, shape[:2], torch.int32, remedy)
-        check.tensor("copies", self.copies, (batch, geometry.picks, 2), torch.int32, remedy)
+        shape = (batch, geometry.picks, 2)
+        check.tensor("copies", self.copies, shape, torch.int32, remedy, align_bytes=PAIR_BYTES)

@@ -18,19 +18,43 @@ All stay at fixed addresses, so a captured graph can be replayed after their con
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
 
+from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels.devices import usable_device
-from hisparse_svc.kernels.geometry import EMPTY_PAGE
+from hisparse_svc.kernels.geometry import EMPTY_PAGE, MAX_BATCH, Geometry
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-    from hisparse_svc.kernels.geometry import Geometry
+__all__ = ["PAIR_BYTES", "SeatState", "StepPlan", "check_batch", "lasting", "nbytes"]
 
-__all__ = ["SeatState", "StepPlan", "nbytes"]
+PAIR_BYTES = 8
+"""Pairs of 32-bit numbers are read at once: lists of them start at a multiple of this."""
+
+Makes = ParamSpec("Makes")
+Made = TypeVar("Made")
+
+
+def lasting(make: Callable[Makes, Made]) -> Callable[Makes, Made]:
+    """Decorate what allocates memory to be written under any mode: inference tensors take no write outside theirs."""
+    return torch.inference_mode(mode=False)(make)
+
+
+def check_batch(batch: int, least: int, most: int, remedy: str) -> None:
+    """Check a number of requests.
+
+    Raises:
+        InvalidInput: It is not from `least` to `most`.
+    """
+    demand_kinds(each(int, batch=batch))
+    if not least <= batch <= most:
+        raise InvalidInput([Problem("batch", str(batch), f"must be {least} to {most}", remedy)])
 
 
 def nbytes(*tensors: Tensor) -> int:
@@ -55,6 +79,7 @@ class SeatState:
     page_map: Tensor
 
     @staticmethod
+    @lasting
     def allocate(geometry: Geometry, device: torch.device | str) -> SeatState:
         """Make the state of empty seats.
 
@@ -62,6 +87,7 @@ class SeatState:
             InvalidInput: A device that is none.
             DeviceUnavailable: A GPU that is not here.
         """
+        demand_kinds(each(Geometry, geometry=geometry))
         seats, device = geometry.seats, usable_device(device)
         return SeatState(
             lengths=torch.zeros(seats, dtype=torch.int64, device=device),
@@ -91,13 +117,16 @@ class StepPlan:
     counts: Tensor
 
     @staticmethod
+    @lasting
     def allocate(geometry: Geometry, device: torch.device | str, batch: int = 0) -> StepPlan:
         """Make the plan of `batch` requests (0: one per seat), all padded.
 
         Raises:
-            InvalidInput: A device that is none.
+            InvalidInput: More requests than one call takes, or a device that is none.
             DeviceUnavailable: A GPU that is not here.
         """
+        demand_kinds(each(Geometry, geometry=geometry))
+        check_batch(batch, 0, max(MAX_BATCH, geometry.seats), "split the batch")
         batch, device = batch or geometry.seats, usable_device(device)
         picks = (batch, geometry.query_rows, geometry.top_k)
 
@@ -118,7 +147,12 @@ class StepPlan:
         return int(self.seats.shape[0])
 
     def first(self, batch: int) -> StepPlan:
-        """Give the part for the first `batch` requests; it shares memory with this one."""
+        """Give the part for the first `batch` requests; it shares memory with this one.
+
+        Raises:
+            InvalidInput: It is of fewer.
+        """
+        check_batch(batch, 0, self.batch, "allocate the plan of a larger batch")
         return StepPlan(**{field.name: getattr(self, field.name)[:batch] for field in fields(self)})
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hisparse_svc.kernels.errors import DeviceUnavailable
-from hisparse_svc.kernels.geometry import NEWEST_TOKENS, PAGE_ROWS
+from hisparse_svc.kernels.geometry import MAX_BATCH, NEWEST_TOKENS, PAGE_ROWS
 from hisparse_svc.kernels.placement import GATHER_BINS, GATHER_CLUSTER
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from hisparse_svc.kernels.reference.resolve import MissOrder
 
 __all__ = [
-    "MAX_BATCH",
     "Constants",
     "Resolver",
     "gather_constants",
@@ -30,9 +29,6 @@ __all__ = [
     "resolvers",
     "row_constants",
 ]
-
-MAX_BATCH = 1024
-"""Requests of one launch: the gather keeps a prefix of their miss counts in shared memory."""
 
 _MAX_TABLE_TOKENS = 65_536
 _MAX_TABLE_PICKS = 16_384

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,15 +13,17 @@ from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.decode.backends import choose
 from hisparse_svc.kernels.decode.call import check_parts, make_call
 from hisparse_svc.kernels.decode.rows import ROW_FORMATS
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.split import SplitPicks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from hisparse_svc.kernels.split import SplitPicks
+    from hisparse_svc.kernels.decode.call import DecodeCall
 
-__all__ = ["attend_beside_gather", "merge_lse", "sparse_mla_decode"]
+__all__ = ["attend_beside_gather", "attend_call_beside_gather", "least_blocks", "merge_lse", "sparse_mla_decode"]
 
 _SPLIT = "pass what resolve was given for these picks"
 
@@ -138,17 +141,29 @@ def attend_beside_gather(
         CompileFailed: The kernel does not compile.
     """
     call = make_call(q, rows, picks, scale=scale, sink=sink, counts=None, out=out, lse=lse, max_sms=max_sms)
-    backend = choose("auto", call)
+    attend_call_beside_gather(call, split)
+    return call.out, call.lse
+
+
+def attend_call_beside_gather(call: DecodeCall, split: SplitPicks) -> None:
+    """As `attend_beside_gather`, of a call that was checked.
+
+    Raises:
+        InvalidInput: The parts do not fit the call's picks.
+        DeviceUnavailable: The machine lacks what the backend needs.
+        CompileFailed: The kernel does not compile.
+    """
+    demand_kinds(each(SplitPicks, split=split))
+    with Checks(call.q.device) as check:
+        for name, part in (("hits", split.hits), ("misses", split.misses)):
+            check.tensor(f"{name}.rows", part.rows, tuple(call.picks.shape), torch.int32, _SPLIT)
+            check.tensor(f"{name}.counts", part.counts, tuple(call.picks.shape[:2]), torch.int32, _SPLIT)
+    backend = choose("auto", replace(call, max_sms=0))  # one that takes all SMs will do: it starts behind the gather
     if backend.beside_gather:
-        with Checks(q.device) as check:
-            for name, part in (("hits", split.hits), ("misses", split.misses)):
-                check.tensor(f"{name}.rows", part.rows, tuple(picks.shape), torch.int32, _SPLIT)
-                check.tensor(f"{name}.counts", part.counts, tuple(picks.shape[:2]), torch.int32, _SPLIT)
         call = replace(call, picks=split.hits.rows, counts=split.hits.counts, late=split.misses)
     elif not backend.capped:
         call = replace(call, max_sms=0)
     backend.run(call)
-    return call.out, call.lse
 
 
 def merge_lse(
@@ -176,7 +191,7 @@ def merge_lse(
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
-    parts = list(parts)
+    parts = list(parts) if isinstance(parts, Iterable) else [parts]
     out, lse = check_parts(parts, sink, out, lse)
     if out.is_cuda and out.dtype is torch.bfloat16:
         from hisparse_svc.kernels.cuda import decode  # noqa: PLC0415 - needs cuda-core, which a CPU has no use for

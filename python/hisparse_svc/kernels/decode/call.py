@@ -11,22 +11,26 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
 
-from hisparse_svc.kernels.checks import MAX_BATCH, Checks
+from hisparse_svc.errors import InvalidInput, Problem
+from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.decode.rows import KEY_WIDTH, LATENT_WIDTH, ROW_FORMATS
-from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS
+from hisparse_svc.kernels.geometry import MAX_BATCH, MAX_QUERY_ROWS
 from hisparse_svc.kernels.host_rows import CHUNK_BYTES
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from torch import Tensor
 
     from hisparse_svc.kernels.decode.rows import StoredRow
+    from hisparse_svc.kernels.kinds import Given
     from hisparse_svc.kernels.split import PickPart
 
 __all__ = ["MAX_HEADS", "MAX_PARTS", "DecodeCall", "check_parts", "make_call"]
@@ -37,6 +41,9 @@ MAX_HEADS = 128
 QUERY_TYPES = (torch.bfloat16, torch.float32, torch.float64)
 _MAX_ROWS = 2**31 - 1
 _CALLER = "see the shapes that sparse_mla_decode documents"
+_PART = "pass what sparse_mla_decode returned"
+_SCALE = "MLA uses 1 / sqrt(192)"
+_F32 = torch.finfo(torch.float32)
 
 
 @dataclass(frozen=True)
@@ -98,38 +105,36 @@ def make_call(
     Raises:
         InvalidInput: With everything wrong about them.
     """
-    with Checks(torch.device("cpu")) as check:
-        given = {"q": q, "rows": rows, "picks": picks, "sink": sink, "counts": counts, "out": out, "lse": lse}
-        for name, tensor in given.items():
-            if not isinstance(tensor, torch.Tensor) and (tensor is not None or name in {"q", "rows", "picks"}):
-                check.refuse(name, type(tensor).__name__, "must be a tensor", _CALLER)
-        if not isinstance(scale, Real):
-            check.refuse("scale", type(scale).__name__, "must be a number", "MLA uses 1 / sqrt(192)")
-    with Checks(rows.device) as check:  # the rows stay where they are: what is elsewhere is to be moved there
+    numbers = {**each(Real, scale=scale), **each(int, max_sms=max_sms)}
+    demand_kinds(
+        each(torch.Tensor, q=q, rows=rows, picks=picks), _given(sink=sink, counts=counts, out=out, lse=lse), numbers
+    )
+    where = ", where the rows are"  # which stay there: what is elsewhere is to be moved
+    with Checks(rows.device, where) as check:
         _check_query(check, q)
         _check_rows(check, rows)
-        if q.device != rows.device:
-            check.refuse("q.device", q.device, f"must be {rows.device}, where the rows are", "move it there")
     batch, query_rows, heads = (int(size) for size in q.shape[:3])
-    with Checks(q.device) as check:
+    reads = {"q": q, "rows": rows, "picks": picks, "counts": counts, "sink": sink}
+    with Checks(rows.device, where) as check:
         _check_picks(check, q, picks)
         if counts is not None:
             check.tensor("counts", counts, (batch, query_rows), torch.int32, _CALLER)
         if sink is not None:
             check.tensor("sink", sink, (heads,), torch.float32, _CALLER)
         if out is not None:
-            check.tensor("out", out, (batch, query_rows, heads, LATENT_WIDTH), q.dtype, _CALLER)
+            check.written("out", out, (batch, query_rows, heads, LATENT_WIDTH), q.dtype, _CALLER, reads=reads)
         if lse is not None:
-            check.tensor("lse", lse, (batch, query_rows, heads), lse_type(q), _CALLER)
-        if not (math.isfinite(scale) and scale > 0):
-            check.refuse("scale", scale, "must be positive and finite", "MLA uses 1 / sqrt(192)")
+            shape, reads = (batch, query_rows, heads), reads | {"out": out}
+            check.written("lse", lse, shape, lse_type(q), _CALLER, reads=reads)
+        if not _F32.tiny <= scale <= _F32.max:
+            check.refuse("scale", scale, "must be positive and finite, in float32 too", _SCALE)
         if max_sms < 0:
             check.refuse("max_sms", max_sms, "must not be negative", "use 0 for all of them")
     if out is None:
         out = q.new_empty((batch, query_rows, heads, LATENT_WIDTH))
     if lse is None:
         lse = torch.empty((batch, query_rows, heads), dtype=lse_type(q), device=q.device)
-    return DecodeCall(q, rows, picks, scale, sink, counts, out, lse, max_sms)
+    return DecodeCall(q, rows, picks, float(scale), sink, counts, out, lse, max_sms)
 
 
 def _check_query(check: Checks, q: Tensor) -> None:
@@ -138,13 +143,15 @@ def _check_query(check: Checks, q: Tensor) -> None:
         return
     if q.dtype not in QUERY_TYPES:
         check.refuse("q.dtype", q.dtype, "must be torch.bfloat16, float32 or float64", "kernels take bfloat16")
-    if not q.is_contiguous():
-        check.refuse("q.stride", q.stride(), "must be contiguous", "call contiguous()")
-    if q.data_ptr() % CHUNK_BYTES:
-        check.refuse("q.address", q.data_ptr(), f"must be a multiple of {CHUNK_BYTES}", "call clone()")
-    check.between("batch", q.shape[0], MAX_BATCH, "split the call")
-    check.between("query_rows", q.shape[1], MAX_QUERY_ROWS, "split the call")
-    check.between("heads", q.shape[2], MAX_HEADS, "split the call")
+    check.packed("q", q, align_bytes=CHUNK_BYTES)
+    _check_sizes(check, q.shape)
+
+
+def _check_sizes(check: Checks, shape: Sequence[int]) -> None:
+    """Check how much one call may be asked for; `shape` begins with the batch, the query rows and the heads."""
+    check.between("batch", shape[0], MAX_BATCH, "split the call")
+    check.between("query_rows", shape[1], MAX_QUERY_ROWS, "split the call")
+    check.between("heads", shape[2], MAX_HEADS, "split the call")
 
 
 def _check_picks(check: Checks, q: Tensor, picks: Tensor) -> None:
@@ -185,24 +192,50 @@ def check_parts(
         InvalidInput: With everything wrong about it.
     """
     if not 1 <= len(parts) <= MAX_PARTS:
-        with Checks(torch.device("cpu")) as check:
-            rule = f"must be 1 to {MAX_PARTS} parts"
-            check.refuse("parts", len(parts), rule, "pass what sparse_mla_decode returned, or merge in steps")
+        rule = f"must be 1 to {MAX_PARTS} parts"
+        raise InvalidInput([Problem("parts", str(len(parts)), rule, f"{_PART}, or merge in steps")])
+    if any(not isinstance(part, tuple) or len(part) != 2 for part in parts):
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise InvalidInput([Problem("parts", kinds, "must be pairs of an output and its log-sum-exp", _PART)])
+    tensors = {f"parts[{index}].{name}": part for index, pair in enumerate(parts) for name, part in _named(pair)}
+    demand_kinds(each(torch.Tensor, **tensors), _given(sink=sink, out=out, lse=lse))
     first_out, first_lse = parts[0]
     shape = tuple(first_out.shape)
-    with Checks(first_out.device) as check:
+    with Checks(first_out.device, ", where the first part is") as check:
         if len(shape) != 4 or shape[-1] != LATENT_WIDTH:
             check.refuse("parts[0].out.shape", shape, f"must be (batch, query rows, heads, {LATENT_WIDTH})", _CALLER)
+        else:
+            _check_sizes(check, shape)
         if first_out.dtype not in QUERY_TYPES:
             rule = "must be torch.bfloat16, float32 or float64"
-            check.refuse("parts[0].out.dtype", first_out.dtype, rule, "pass what sparse_mla_decode returned")
+            check.refuse("parts[0].out.dtype", first_out.dtype, rule, _PART)
         for index, (part, part_lse) in enumerate(parts):
-            check.tensor(f"parts[{index}].out", part, shape, first_out.dtype, _CALLER)
+            check.tensor(f"parts[{index}].out", part, shape, first_out.dtype, _CALLER, align_bytes=CHUNK_BYTES)
             check.tensor(f"parts[{index}].lse", part_lse, shape[:-1], lse_type(first_out), _CALLER)
         if sink is not None:
             check.tensor("sink", sink, shape[-2:-1], torch.float32, _CALLER)
         if out is not None:
-            check.tensor("out", out, shape, first_out.dtype, _CALLER)
+            reads = _others(out, tensors | {"sink": sink, "lse": lse})
+            check.written("out", out, shape, first_out.dtype, _CALLER, reads=reads)
         if lse is not None:
-            check.tensor("lse", lse, shape[:-1], lse_type(first_out), _CALLER)
+            reads = _others(lse, tensors | {"sink": sink})
+            check.written("lse", lse, shape[:-1], lse_type(first_out), _CALLER, reads=reads)
     return torch.empty_like(first_out) if out is None else out, torch.empty_like(first_lse) if lse is None else lse
+
+
+def _given(**tensors: object) -> Given:
+    """Those tensors that were given must be tensors."""
+    return each(torch.Tensor, **{name: tensor for name, tensor in tensors.items() if tensor is not None})
+
+
+def _named(pair: tuple[Tensor, Tensor]) -> tuple[tuple[str, Tensor], tuple[str, Tensor]]:
+    return ("out", pair[0]), ("lse", pair[1])
+
+
+def _others(written: Tensor, read: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """What is read, without the very tensor that is written: each number of it is read before it is."""
+    return {
+        name: tensor
+        for name, tensor in read.items()
+        if tensor is not None and (tensor.data_ptr(), tensor.shape) != (written.data_ptr(), written.shape)
+    }

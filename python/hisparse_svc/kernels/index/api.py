@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from hisparse_svc.kernels import reference
-from hisparse_svc.kernels.checks import Checks, check_tokens
+from hisparse_svc.kernels.checks import Checks, check_tokens, step_kinds
 from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS
 from hisparse_svc.kernels.index.backends import choose
 from hisparse_svc.kernels.index.call import IndexCall, check_logits, check_new_keys, check_page_map
-from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_WIDTH
+from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_WIDTH, IndexKeys
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.tensors import SeatState
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from hisparse_svc.kernels.geometry import Geometry
-    from hisparse_svc.kernels.index.keys import IndexKeys
-    from hisparse_svc.kernels.tensors import SeatState, StepPlan
+    from hisparse_svc.kernels.tensors import StepPlan
 
 __all__ = ["append_index_keys", "index_logits", "index_top_k", "indexer", "write_index_keys"]
 
@@ -107,6 +108,7 @@ def index_logits(
         DeviceUnavailable: The machine lacks what the backend needs.
         CompileFailed: The kernel does not compile.
     """
+    demand_kinds(each(SeatState, state=state))
     pages = state.page_map if page_map is None else page_map
     call = IndexCall(geometry, keys, state, plan, pages, q, weights, logits)
     call.check()
@@ -130,6 +132,7 @@ def index_top_k(geometry: Geometry, state: SeatState, plan: StepPlan, logits: Te
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    demand_kinds(each(torch.Tensor, logits=logits), step_kinds(geometry, state, plan))
     with Checks(logits.device) as check:
         check.state(geometry, state)
         check.plan(geometry, plan)
@@ -166,7 +169,9 @@ def append_index_keys(
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    demand_kinds(each(torch.Tensor, values=values), each(IndexKeys, keys=keys), step_kinds(geometry, state, plan))
     pages = state.page_map if page_map is None else page_map
+    demand_kinds(each(torch.Tensor, page_map=pages))
     rows = int(values.shape[1]) if values.dim() == 3 else 1
     with Checks(keys.pages.device) as check:
         check.state(geometry, state)
@@ -197,6 +202,8 @@ def write_index_keys(keys: IndexKeys, values: Tensor, pages: Tensor, *, first_to
         DeviceUnavailable: The GPU cannot run it.
         CompileFailed: The kernel does not compile.
     """
+    tensors = each(torch.Tensor, values=values, pages=pages)
+    demand_kinds(each(IndexKeys, keys=keys), tensors, each(int, first_token=first_token))
     tokens = int(values.shape[0]) if values.dim() == 2 else 0
     with Checks(keys.pages.device) as check:
         if not check.dims("values", values, f"token, {INDEX_WIDTH}", "pass keys of consecutive tokens"):

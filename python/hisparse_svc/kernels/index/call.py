@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from hisparse_svc.kernels.checks import Checks
+from hisparse_svc.kernels.checks import Checks, step_kinds
 from hisparse_svc.kernels.geometry import PAGE_ROWS
+from hisparse_svc.kernels.host_rows import CHUNK_BYTES
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_WIDTH, IndexKeys
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from hisparse_svc.kernels.geometry import Geometry
@@ -78,6 +82,8 @@ class IndexCall:
         Raises:
             InvalidInput: With everything wrong about them.
         """
+        tensors = each(torch.Tensor, q=self.q, weights=self.weights, logits=self.logits, page_map=self.page_map)
+        demand_kinds(step_kinds(self.geometry, self.state, self.plan), each(IndexKeys, keys=self.keys), tensors)
         shape = (self.plan.batch, self.geometry.query_rows, self.heads if self.q.dim() == 4 else 1)
         f64 = self.keys.stored is INDEX_F32 and self.q.dtype is torch.float64
         with Checks(self.keys.pages.device) as check:
@@ -87,9 +93,11 @@ class IndexCall:
             if not check.dims("q", self.q, f"{self.plan.batch}, query row, head, {INDEX_WIDTH}", _CALLER):
                 return
             check.tensor("weights", self.weights, shape, torch.float32, _CALLER)
-            check.tensor("q", self.q, (*shape, INDEX_WIDTH), torch.float64 if f64 else self.keys.stored.dtype, _CALLER)
+            dtype = torch.float64 if f64 else self.keys.stored.dtype
+            check.tensor("q", self.q, (*shape, INDEX_WIDTH), dtype, _CALLER, align_bytes=CHUNK_BYTES)
             check.between("heads", shape[2], MAX_INDEX_HEADS, "split the call")
-            check_logits(check, self.geometry, self.plan, self.logits)
+            reads = {"q": self.q, "weights": self.weights, "keys": self.keys.pages}
+            check_logits(check, self.geometry, self.plan, self.logits, reads=reads)
 
 
 def logits_shape(geometry: Geometry, batch: int) -> tuple[int, int, int]:
@@ -97,17 +105,29 @@ def logits_shape(geometry: Geometry, batch: int) -> tuple[int, int, int]:
     return (batch, geometry.query_rows, geometry.map_pages * PAGE_ROWS)
 
 
-def check_logits(check: Checks, geometry: Geometry, plan: StepPlan, logits: Tensor) -> None:
-    """Check logits of a step: rows may be longer than the context, and must start aligned."""
+def check_logits(
+    check: Checks, geometry: Geometry, plan: StepPlan, logits: Tensor, *, reads: Mapping[str, Tensor] | None = None
+) -> None:
+    """Check logits of a step: rows may be longer than the context, and must start aligned.
+
+    Args:
+        check: Takes what is wrong.
+        geometry: Shape of the hot cache.
+        plan: The step.
+        logits: Its logits.
+        reads: What is read where the logits are written; none: they are only read.
+    """
     tokens = int(logits.shape[-1]) if logits.dim() == 3 else 0
     least = geometry.context_tokens
     if tokens < least or tokens % LOGIT_ALIGN_TOKENS:
         rule = f"must hold at least {least} tokens a row, a multiple of {LOGIT_ALIGN_TOKENS}"
         check.refuse("logits.shape", tuple(logits.shape), rule, "allocate index_logits_shape(geometry, batch)")
         return
-    check.tensor("logits", logits, (plan.batch, geometry.query_rows, tokens), torch.float32, _CALLER)
-    if logits.data_ptr() % (4 * LOGIT_ALIGN_TOKENS):
-        check.refuse("logits.address", logits.data_ptr(), "must be a multiple of 16", "allocate them whole")
+    shape = (plan.batch, geometry.query_rows, tokens)
+    if reads is None:
+        check.tensor("logits", logits, shape, torch.float32, _CALLER, align_bytes=4 * LOGIT_ALIGN_TOKENS)
+    else:
+        check.written("logits", logits, shape, torch.float32, _CALLER, reads=reads)
 
 
 def check_page_map(check: Checks, geometry: Geometry, page_map: Tensor) -> None:
@@ -118,4 +138,4 @@ def check_page_map(check: Checks, geometry: Geometry, page_map: Tensor) -> None:
 def check_new_keys(check: Checks, values: Tensor, shape: tuple[int, ...]) -> None:
     """Check keys about to be stored."""
     dtype = values.dtype if values.dtype in KEY_TYPES else torch.bfloat16
-    check.tensor("values", values, shape, dtype, "pass keys in bfloat16 or float32")
+    check.tensor("values", values, shape, dtype, "pass keys in bfloat16 or float32", align_bytes=CHUNK_BYTES)

@@ -20,6 +20,8 @@ from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels.devices import usable_device
 from hisparse_svc.kernels.geometry import PAGE_ROWS
 from hisparse_svc.kernels.host_rows import CHUNK_BYTES
+from hisparse_svc.kernels.kinds import demand_kinds, each
+from hisparse_svc.kernels.tensors import lasting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,6 +84,7 @@ class IndexKeys:
     pages: Tensor
 
     def __post_init__(self) -> None:
+        demand_kinds(each(torch.Tensor, keys=self.pages))
         if problems := _problems(self.pages):
             raise InvalidInput(problems)
 
@@ -96,6 +99,7 @@ class IndexKeys:
         return int(self.pages.shape[0])
 
     @staticmethod
+    @lasting
     def allocate(pages: int, device: torch.device | str, stored: IndexFormat = INDEX_FP8) -> IndexKeys:
         """Make the keys of `pages` pages; what is in them is undefined until it is written.
 
@@ -103,7 +107,8 @@ class IndexKeys:
             InvalidInput: No page, or a device that is none.
             DeviceUnavailable: A GPU that is not here.
         """
-        shape = (pages, stored.page_bytes)
+        demand_kinds(each(int, pages=pages), each(IndexFormat, stored=stored))
+        shape = (max(0, pages), stored.page_bytes)
         return IndexKeys(torch.empty(shape, dtype=torch.uint8, device=usable_device(device)))
 
     def values(self) -> Tensor:
@@ -128,7 +133,19 @@ def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         e4m3 values, `[..., 128]`, and fp32 scales, `[...]`: the largest magnitude, at least 1e-4, over 448.
+
+    Raises:
+        InvalidInput: No tensor of float numbers, or of another width.
     """
+    demand_kinds(each(torch.Tensor, values=values))
+    problems = []
+    if values.shape[-1:] != (INDEX_WIDTH,):
+        rule = f"must end in {INDEX_WIDTH}, the numbers that share a scale"
+        problems.append(Problem("values.shape", str(tuple(values.shape)), rule, "pass keys, or heads of queries"))
+    if not values.is_floating_point():
+        problems.append(Problem("values.dtype", str(values.dtype), "must be a float type", "convert them to float32"))
+    if problems:
+        raise InvalidInput(problems)
     exact = values.float()
     scales = exact.abs().amax(-1).clamp_min(_SMALLEST_AMAX) / _E4M3_LARGEST
     return (exact / scales.unsqueeze(-1)).to(torch.float8_e4m3fn), scales
