@@ -19,12 +19,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hisparse_core::error::{Problem, Problems};
-use hisparse_core::journal::{Entry, Frames, Image, frame};
+use hisparse_core::journal::{Image, frame};
 use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH};
 use hisparse_mem::beside::beside;
 use hisparse_mem::whole_file::{self, Outlives, WholeFile};
 
 use crate::remembered::{Note, Remembered};
+
+mod content;
+
+pub(crate) use content::{Found, read};
+use content::{entry_of, understood, write_state};
 
 /// It names its boot and means nothing after another, and it is begun anew while decisions wait: never for a disk.
 const OUTLIVES: Outlives = Outlives::Process;
@@ -32,75 +37,6 @@ const OUTLIVES: Outlives = Outlives::Process;
 /// Where the journal of the server at `socket` is kept.
 pub(crate) fn file_beside(socket: &Path) -> PathBuf {
     beside(socket, ".journal")
-}
-
-/// What a journal said.
-#[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) image: Image,
-    pub(crate) remembered: Remembered,
-}
-
-/// Reads the journal of an earlier start; `None` where there is none.
-///
-/// # Errors
-/// It cannot be read, or is damaged: then what to do.
-pub(crate) fn read(path: &Path) -> Result<Option<Found>, Problems> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            let remedy = "let the server's user read it, or move it away: its leases are then lost";
-            return Err(Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy)));
-        }
-    };
-    understood(&bytes).map_err(|rule| {
-        let remedy = "stop the engine that uses the pool, if one does, then move the file away: the service begins anew \
-                      and the leases in it are lost";
-        Problems::one(Problem::new("journal file", path.display(), rule, remedy))
-    })
-}
-
-/// What these bytes add up to, their torn end left out; `None` for none at all.
-fn understood(bytes: &[u8]) -> Result<Option<Found>, String> {
-    let mut frames = Frames::new(bytes);
-    let mut found: Option<Found> = None;
-    loop {
-        let at = frames.tail().whole_bytes;
-        let damaged = |detail: String| format!("cannot be believed from byte {at} on: {detail}");
-        let Some(record) = frames.next_record().map_err(|damage| damaged(damage.to_string()))? else { break };
-        let entry = Entry::decode(record).map_err(|error| damaged(error.to_string()))?;
-        match &mut found {
-            None => {
-                let image = Image::begin(&entry).map_err(|error| damaged(error.to_string()))?;
-                found = Some(Found { image, remembered: Remembered::default() });
-            }
-            Some(found) => {
-                if let Entry::Note(words) = &entry {
-                    let note = serde_json::from_slice(words).map_err(|error| damaged(error.to_string()))?;
-                    found.remembered.apply(note);
-                }
-                found.image.apply(&entry).map_err(|error| damaged(error.to_string()))?;
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Appends the records of a whole state.
-fn write_state(image: &Image, remembered: &Remembered) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut entries = image.entries();
-    // The node first, so that notes have something to be about.
-    for entry in entries.next().into_iter().chain(remembered.notes().map(|note| entry_of(&note))).chain(entries) {
-        frame(&mut bytes, |out| entry.encode(out));
-    }
-    bytes
-}
-
-fn entry_of(note: &Note) -> Entry {
-    // Plain data with text for keys: nothing of it can fail to be written.
-    Entry::Note(serde_json::to_vec(note).unwrap_or_default())
 }
 
 /// A journal that is written.
@@ -270,101 +206,4 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use hisparse_core::env::Moment;
-    use hisparse_core::ledger::{AdmitRequest, CommitBy, Epoch, Ledger, LedgerConfig, NodeCapacity, SessionId};
-
-    use super::*;
-    use crate::env::MachineEntropy;
-
-    fn ledger() -> Ledger {
-        let config = LedgerConfig::new(NodeCapacity::of_host_pages(100, 50));
-        let mut ledger = Ledger::new(config, Epoch::FIRST, &mut MachineEntropy).unwrap();
-        ledger.keep_log();
-        ledger
-    }
-
-    fn begun(home: &Path, ledger: &Ledger) -> (PathBuf, Journal) {
-        let path = home.join("h.sock.journal");
-        let remembered = Remembered { epoch: 1, ..Remembered::default() };
-        let journal = Journal::begin(&path, &ledger.image(), &remembered).unwrap();
-        (path, journal)
-    }
-
-    fn lease(ledger: &mut Ledger, journal: &Journal) {
-        let id = ledger.admit(&AdmitRequest::new("", 64, 0), Moment::ORIGIN).unwrap().lease.id.unwrap();
-        ledger.commit(id, None, Epoch::FIRST, CommitBy::Session(SessionId(1)), Moment::ORIGIN).unwrap();
-        let mut records = Vec::new();
-        ledger.take_log(&mut records);
-        journal.append(&mut records);
-        journal.flush();
-    }
-
-    #[test]
-    fn what_was_flushed_is_read_and_a_torn_end_is_not() {
-        let home = tempfile::tempdir().unwrap();
-        let mut ledger = ledger();
-        let (path, journal) = begun(home.path(), &ledger);
-        (0..3).for_each(|_| lease(&mut ledger, &journal));
-        let whole = fs::read(&path).unwrap();
-        assert_eq!(read(&path).unwrap().unwrap().image.leases(), 3);
-        fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-        let found = read(&path).unwrap().unwrap();
-        assert_eq!((found.image.leases(), found.remembered.epoch), (3, 1), "its commit is torn, its grant is not");
-        assert!(read(&home.path().join("none")).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_damaged_middle_is_refused_with_what_to_do() {
-        let home = tempfile::tempdir().unwrap();
-        let mut ledger = ledger();
-        let (path, journal) = begun(home.path(), &ledger);
-        (0..3).for_each(|_| lease(&mut ledger, &journal));
-        let mut bytes = fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 4;
-        fs::write(&path, bytes).unwrap();
-        let refused = read(&path).unwrap_err().to_string();
-        assert!(
-            refused.contains("cannot be believed from byte") && refused.contains("move the file away"),
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn a_compacted_journal_says_the_same_and_what_comes_after() {
-        let home = tempfile::tempdir().unwrap();
-        let mut ledger = ledger();
-        let (path, journal) = begun(home.path(), &ledger);
-        for _ in 0..40 {
-            lease(&mut ledger, &journal);
-            let id = ledger.list(None, None, 1)[0].id.unwrap();
-            ledger.release(id, None, Some(SessionId(1)), Moment::ORIGIN).unwrap();
-        }
-        lease(&mut ledger, &journal);
-        let before = fs::metadata(&path).unwrap().len();
-        journal.compact();
-        assert!(fs::metadata(&path).unwrap().len() < before / 4, "from {before}");
-        lease(&mut ledger, &journal);
-        let found = read(&path).unwrap().unwrap();
-        assert_eq!((found.image.leases(), found.remembered.epoch), (2, 1));
-        assert!(!beside(&path, ".new").exists());
-    }
-
-    #[test]
-    fn a_journal_that_cannot_be_written_is_removed_rather_than_left_behind_the_times() {
-        let home = tempfile::tempdir().unwrap();
-        let mut ledger = ledger();
-        let (path, journal) = begun(home.path(), &ledger);
-        *lock(&journal.file) = Some(File::open(&path).unwrap()); // open for reading alone: every write fails
-        lease(&mut ledger, &journal);
-        assert!(lock(&journal.file).is_none() && !path.exists());
-        let lost = journal.lost().unwrap();
-        assert!(lost.contains("cannot be written") && lost.contains("a restart will know no lease"), "{lost}");
-        assert_eq!(journal.failures(), 1);
-        lease(&mut ledger, &journal);
-        assert_eq!(journal.failures(), 1, "what is not written cannot fail again");
-        journal.restart(&ledger.image(), &Remembered::default());
-        assert!(path.exists() && journal.lost().is_none(), "it begins anew with the pool");
-    }
-}
+mod tests;

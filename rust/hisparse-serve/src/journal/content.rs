@@ -1,0 +1,82 @@
+//! A journal's content: bytes to what they add up to, and back in as few records as can be.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use hisparse_core::error::{Problem, Problems};
+use hisparse_core::journal::{Entry, Frames, Image, frame};
+
+use crate::remembered::{Note, Remembered};
+
+/// What a journal said.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) image: Image,
+    pub(crate) remembered: Remembered,
+}
+
+/// Reads the journal of an earlier start; `None` where there is none.
+///
+/// # Errors
+/// It cannot be read, or is damaged: then what to do.
+pub(crate) fn read(path: &Path) -> Result<Option<Found>, Problems> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let remedy = "let the server's user read it, or move it away: its leases are then lost";
+            return Err(Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy)));
+        }
+    };
+    understood(&bytes).map_err(|rule| {
+        let remedy = "stop the engine that uses the pool, if one does, then move the file away: the service begins anew \
+                      and the leases in it are lost";
+        Problems::one(Problem::new("journal file", path.display(), rule, remedy))
+    })
+}
+
+/// What these bytes add up to, their torn end left out; `None` for none at all.
+///
+/// # Errors
+/// From which byte on they cannot be believed, and why.
+pub(super) fn understood(bytes: &[u8]) -> Result<Option<Found>, String> {
+    let mut frames = Frames::new(bytes);
+    let mut found: Option<Found> = None;
+    loop {
+        let at = frames.tail().whole_bytes;
+        let damaged = |detail: String| format!("cannot be believed from byte {at} on: {detail}");
+        let Some(record) = frames.next_record().map_err(|damage| damaged(damage.to_string()))? else { break };
+        let entry = Entry::decode(record).map_err(|error| damaged(error.to_string()))?;
+        match &mut found {
+            None => {
+                let image = Image::begin(&entry).map_err(|error| damaged(error.to_string()))?;
+                found = Some(Found { image, remembered: Remembered::default() });
+            }
+            Some(found) => {
+                if let Entry::Note(words) = &entry {
+                    let note = serde_json::from_slice(words).map_err(|error| damaged(error.to_string()))?;
+                    found.remembered.apply(note);
+                }
+                found.image.apply(&entry).map_err(|error| damaged(error.to_string()))?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The records of a whole state.
+pub(super) fn write_state(image: &Image, remembered: &Remembered) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut entries = image.entries();
+    // The node first, so that notes have something to be about.
+    for entry in entries.next().into_iter().chain(remembered.notes().map(|note| entry_of(&note))).chain(entries) {
+        frame(&mut bytes, |out| entry.encode(out));
+    }
+    bytes
+}
+
+pub(super) fn entry_of(note: &Note) -> Entry {
+    // Plain data with text for keys: nothing of it can fail to be written.
+    Entry::Note(serde_json::to_vec(note).unwrap_or_default())
+}
