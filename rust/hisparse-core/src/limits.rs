@@ -222,6 +222,9 @@ pub const JOURNAL_COMPACT_BYTES: u64 = 8 << 20;
 /// How much longer than its compacted form a journal gets before it is compacted again.
 pub const JOURNAL_GROWTH: u64 = 2;
 
+/// How finely a journal tells when its records were decided (1 s).
+pub const JOURNAL_TIME_STEP: Duration = Duration::from_secs(1);
+
 /// Largest segment of a host pool, in bytes (64 GiB): one registration of 512 GiB and more fails, and the driver's lock
 /// is held for as long as one takes.
 pub const MAX_SEGMENT_BYTES: u64 = 64 << 30;

@@ -4,17 +4,20 @@
 //!  Instant (monotonic) ──► Moment ──► every decision
 //!                             └──► wall time at start + elapsed ──► expire_time, observed_at
 //! ```
-//! Decisions never follow the wall clock, so stepping it expires nothing. Wall times are shown, not compared.
+//! Decisions never follow the wall clock, so stepping it expires nothing. Wall times are shown, not compared. What one
+//! process leaves for the next in the same boot is told by the time that the machine has been up, which both read alike.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hisparse_core::env::{Clock, Entropy, Moment};
+use rustix::time::{ClockId, clock_gettime};
 
 /// The machine's monotonic clock, and the wall time at its origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MachineClock {
     origin: Instant,
     origin_since_unix_epoch: Duration,
+    origin_since_boot: Duration,
 }
 
 impl MachineClock {
@@ -24,6 +27,8 @@ impl MachineClock {
         Self {
             origin: Instant::now(),
             origin_since_unix_epoch: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            // The clock of `Instant`, whose own figure the standard library keeps to itself.
+            origin_since_boot: clock_gettime(ClockId::Monotonic).try_into().unwrap_or_default(),
         }
     }
 
@@ -35,6 +40,11 @@ impl MachineClock {
     /// The wall time of the origin, as time since 1970-01-01 UTC.
     pub(crate) const fn wall_at_origin(&self) -> Duration {
         self.origin_since_unix_epoch
+    }
+
+    /// How long the machine had been up at a moment, sleep not counted: what every process of this boot reads alike.
+    pub(crate) fn since_boot(&self, moment: Moment) -> Duration {
+        self.origin_since_boot.saturating_add(moment.since_origin())
     }
 
     /// The same moment on the runtime's timers.
@@ -75,5 +85,15 @@ mod tests {
         assert!(first <= second);
         assert!(clock.wall(first) <= clock.wall(second));
         assert!(clock.wall_at_origin() > Duration::from_secs(1_600_000_000));
+    }
+
+    #[test]
+    fn two_clocks_of_one_boot_tell_its_time_alike() {
+        let before = MachineClock::start();
+        let (first, second) = (before.since_boot(before.now()), {
+            let after = MachineClock::start();
+            after.since_boot(after.now())
+        });
+        assert!(first > Duration::ZERO && first <= second && second <= first + Duration::from_secs(60));
     }
 }

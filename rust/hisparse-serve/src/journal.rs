@@ -9,6 +9,9 @@
 //! any moment. It is not synced to a disk: a machine that fails takes the pool's bytes with it, and the journal names
 //! the boot it belongs to. A write that fails ends the journal, and its file is removed: a wrong memory is worse than
 //! none.
+//!
+//! Records tell no times, so a note among them says, to the second, when those behind it were decided: by it another
+//! start judges how long the leases of a journal that is not its own may still be held.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -20,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::journal::{Image, frame};
-use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH};
+use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH, JOURNAL_TIME_STEP};
 use hisparse_mem::beside::beside;
 use hisparse_mem::whole_file::{self, Outlives, WholeFile};
 
@@ -31,6 +34,9 @@ mod content;
 pub(crate) use content::{Found, read};
 use content::{entry_of, understood, write_state};
 
+/// [`JOURNAL_TIME_STEP`] in milliseconds.
+const TIME_STEP_MS: u64 = JOURNAL_TIME_STEP.as_secs() * 1_000;
+
 /// It names its boot and means nothing after another, and it is begun anew while decisions wait: never for a disk.
 const OUTLIVES: Outlives = Outlives::Process;
 
@@ -39,12 +45,19 @@ pub(crate) fn file_beside(socket: &Path) -> PathBuf {
     beside(socket, ".journal")
 }
 
+/// Records on their way to the file, in the order of the decisions.
+#[derive(Debug, Default)]
+struct Pending {
+    records: Vec<u8>,
+    /// The last moment that they, or those before them, tell.
+    since_boot_ms: u64,
+}
+
 /// A journal that is written.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
-    /// Records on their way to the file, in the order of the decisions.
-    pending: Mutex<Vec<u8>>,
+    pending: Mutex<Pending>,
     /// Held while the file is written; `None` after a write failed.
     file: Mutex<Option<File>>,
     bytes: AtomicU64,
@@ -71,7 +84,7 @@ impl Journal {
         let bytes = state.len() as u64;
         Ok(Self {
             path: path.to_path_buf(),
-            pending: Mutex::default(),
+            pending: Mutex::new(Pending::after(remembered)),
             file: Mutex::new(Some(file)),
             bytes: AtomicU64::new(bytes),
             compact_at: AtomicU64::new(compact_at(bytes)),
@@ -84,7 +97,7 @@ impl Journal {
     /// Begins it anew, with this state and nothing else.
     pub(crate) fn restart(&self, image: &Image, remembered: &Remembered) {
         let mut file = lock(&self.file);
-        lock(&self.pending).clear();
+        *lock(&self.pending) = Pending::after(remembered);
         let state = write_state(image, remembered);
         *file = match whole_file::put(&self.path, &state, OUTLIVES) {
             Ok(file) => {
@@ -100,14 +113,22 @@ impl Journal {
         self.compact_at.store(compact_at(state.len() as u64), Ordering::Relaxed);
     }
 
-    /// Takes records over; called in the order of the decisions.
-    pub(crate) fn append(&self, records: &mut Vec<u8>) {
-        lock(&self.pending).append(records);
+    /// Takes the records of a decision over, and when it was made; called in the order of the decisions.
+    pub(crate) fn append(&self, records: &mut Vec<u8>, since_boot_ms: u64) {
+        if records.is_empty() {
+            return;
+        }
+        let mut pending = lock(&self.pending);
+        if since_boot_ms.saturating_sub(pending.since_boot_ms) >= TIME_STEP_MS {
+            pending.since_boot_ms = since_boot_ms;
+            pending.note(&Note::At { since_boot_ms });
+        }
+        pending.records.append(records);
     }
 
     /// Takes a note over.
     pub(crate) fn note(&self, note: &Note) {
-        frame(&mut lock(&self.pending), |out| entry_of(note).encode(out));
+        lock(&self.pending).note(note);
     }
 
     /// Writes what is pending. When it returns, everything that was taken over before is written.
@@ -116,7 +137,7 @@ impl Journal {
     /// but where the kernel makes a writer wait.
     pub(crate) fn flush(&self) {
         let mut file = lock(&self.file);
-        let records = std::mem::take(&mut *lock(&self.pending));
+        let records = std::mem::take(&mut lock(&self.pending).records);
         if records.is_empty() {
             return;
         }
@@ -193,6 +214,17 @@ impl Journal {
         self.bytes.store(whole + meanwhile as u64, Ordering::Relaxed);
         self.compact_at.store(compact_at(whole), Ordering::Relaxed);
         Ok(())
+    }
+}
+
+impl Pending {
+    /// Nothing yet, behind this state.
+    const fn after(remembered: &Remembered) -> Self {
+        Self { records: Vec::new(), since_boot_ms: remembered.since_boot_ms }
+    }
+
+    fn note(&mut self, note: &Note) {
+        frame(&mut self.records, |out| entry_of(note).encode(out));
     }
 }
 

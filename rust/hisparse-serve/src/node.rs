@@ -95,9 +95,10 @@ impl Node {
         addresses: Vec<String>,
         hosting: Option<Hosting>,
     ) -> Result<Self, Problems> {
-        let Beginning { mut ledger, start, learning, remembered, journal } = beginning;
+        let Beginning { mut ledger, start, learning, mut remembered, journal } = beginning;
         let epoch = ledger.epoch();
         config.set_quotas(&mut ledger)?;
+        remembered.since_boot_ms = since_boot_ms(clock, clock.now());
         let journal = journal.map(|path| Journal::begin(&path, &ledger.image(), &remembered)).transpose()?;
         if journal.is_some() {
             ledger.keep_log();
@@ -200,7 +201,7 @@ impl Node {
         let standing = state.standing();
         let scrub = state.ledger.pages().counts().scrubbing > 0;
         let losses = state.ledger.take_losses();
-        self.hand_to_journal(&mut state);
+        self.hand_to_journal(&mut state, now);
         drop(state);
         self.flush_journal();
         if !losses.is_empty() {
@@ -223,11 +224,11 @@ impl Node {
     }
 
     /// The records of a decision, in the order of the decisions: the state's lock is held.
-    fn hand_to_journal(&self, state: &mut State) {
+    fn hand_to_journal(&self, state: &mut State, now: Moment) {
         if let Some(journal) = &self.journal {
             let State { ledger, records, .. } = state;
             ledger.take_log(records);
-            journal.append(records);
+            journal.append(records, since_boot_ms(self.clock, now));
         }
     }
 
@@ -255,7 +256,7 @@ impl Node {
 
     /// The pool that the leases were on is gone: everything is free. Returns how many leases that ended.
     pub(crate) fn begin_anew(&self) -> u64 {
-        let ended = self.decide(None, |state, _| {
+        let ended = self.decide(None, |state, now| {
             let counts = state.ledger.lease_counts();
             state.ledger.begin_anew(&mut MachineEntropy);
             // They were possible when the node began.
@@ -263,9 +264,9 @@ impl Node {
             if let Some(journal) = &self.journal {
                 state.ledger.take_log(&mut state.records);
                 state.records.clear();
-                let epoch = self.epoch.get();
-                journal
-                    .restart(&state.ledger.image(), &Remembered { epoch, boot: this_boot(), ..Remembered::default() });
+                let (epoch, since_boot_ms) = (self.epoch.get(), since_boot_ms(self.clock, now));
+                let remembered = Remembered { epoch, boot: this_boot(), since_boot_ms, ..Remembered::default() };
+                journal.restart(&state.ledger.image(), &remembered);
             }
             state.start = Start::New;
             counts.reserved + counts.committed + counts.quarantined
@@ -316,4 +317,9 @@ impl Node {
         // A poisoned node grants nothing more, so nothing is kept from anyone.
         let _ = self.decide(None, |state, now| leases.iter().for_each(|id| state.take_back(*id, now)));
     }
+}
+
+/// A moment as the journal tells it.
+fn since_boot_ms(clock: MachineClock, moment: Moment) -> u64 {
+    u64::try_from(clock.since_boot(moment).as_millis()).unwrap_or(u64::MAX)
 }

@@ -22,6 +22,8 @@ pub(crate) const MOST_DEAD: usize = 256;
 pub(crate) enum Note {
     /// The service began, in this epoch; the machine was booted as this.
     Began { epoch: u64, boot: String },
+    /// What follows was decided from here on: milliseconds that the machine had been up.
+    At { since_boot_ms: u64 },
     /// The pool is there.
     Pool(KeptPool),
     /// A process attached.
@@ -58,6 +60,10 @@ impl KeptSession {
 pub(crate) struct Remembered {
     pub(crate) epoch: u64,
     pub(crate) boot: String,
+    /// The last moment that is told, 0 for none: what follows it was decided less than a [`JOURNAL_TIME_STEP`] later.
+    ///
+    /// [`JOURNAL_TIME_STEP`]: hisparse_core::limits::JOURNAL_TIME_STEP
+    pub(crate) since_boot_ms: u64,
     pub(crate) pool: Option<KeptPool>,
     /// By number; numbers are never used again.
     pub(crate) live: BTreeMap<u64, KeptSession>,
@@ -69,6 +75,7 @@ impl Remembered {
     pub(crate) fn apply(&mut self, note: Note) {
         match note {
             Note::Began { epoch, boot } => (self.epoch, self.boot) = (epoch, boot),
+            Note::At { since_boot_ms } => self.since_boot_ms = since_boot_ms,
             Note::Pool(pool) => self.pool = Some(pool),
             Note::Opened(session) => {
                 self.last_session = self.last_session.max(session.number);
@@ -89,10 +96,11 @@ impl Remembered {
     /// The same in few notes.
     pub(crate) fn notes(&self) -> impl Iterator<Item = Note> + '_ {
         let began = Note::Began { epoch: self.epoch, boot: self.boot.clone() };
+        let at = Note::At { since_boot_ms: self.since_boot_ms };
         let dead =
             self.dead.values().flat_map(|gone| [Note::Opened(gone.clone()), Note::Closed { session: gone.number }]);
         let live = self.live.values().cloned().map(Note::Opened);
-        std::iter::once(began).chain(self.pool.clone().map(Note::Pool)).chain(dead).chain(live)
+        [began, at].into_iter().chain(self.pool.clone().map(Note::Pool)).chain(dead).chain(live)
     }
 }
 

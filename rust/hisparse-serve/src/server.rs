@@ -175,17 +175,17 @@ impl Server {
         let tls = config.tls.take().map(|files| Tls::new(files, clock)).transpose()?.map(Arc::new);
         let mut bound = Bound::new(&config, tls)?;
         let epoch_file = config.socket.as_deref().map(epoch::file_beside);
-        let now = clock.wall_at_origin();
-        let (epoch, warning) = epoch::next(epoch_file.as_deref(), past.last_epoch, now)?;
+        let (epoch, warning) = epoch::next(epoch_file.as_deref(), past.last_epoch, clock.wall_at_origin())?;
         bound.word = word_of(&config, journal.as_deref().filter(|_| hosting.is_none()), epoch);
-        let unsure = bound.word.as_ref().and_then(|word| word.judge(past.last_epoch, config.node.learning, now));
+        let since_boot = clock.since_boot(clock.now());
+        let unsure = bound.word.as_ref().and_then(|word| word.judge(past.last_epoch, config.node.learning, since_boot));
         let (wait, unsure) = unsure.map(|Unsure { wait, warning }| (wait, warning)).unzip();
         let warnings = warning.into_iter().chain(unsure).chain(past.warning.take()).collect();
         let beginning = past.begin(journal, settings, epoch, wait, clock.now())?;
         if let Some(prepared) = &mut prepared {
             prepared.remember(&beginning.remembered);
         }
-        let mut leave_word = || bound.word.as_mut().map_or(Ok(()), |word| word.leave(wait, now));
+        let mut leave_word = || bound.word.as_mut().map_or(Ok(()), |word| word.leave(wait, since_boot));
         // Our journal does not tell of what we do not know: then that is said before there is one.
         if wait.is_some() {
             leave_word()?;

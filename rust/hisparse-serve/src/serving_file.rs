@@ -6,19 +6,21 @@
 //!  the next start there finds   none, or one of another boot          ─► nothing is out
 //!                               its own journal named, and read       ─► the journal tells
 //!                               another journal, without a lease      ─► nothing is out
-//!                               another journal, with leases          ─► waits one lease life from its last record on
+//!                               another journal, with leases          ─► waits one lease life from what it says last on
 //!                               a journal that is not there           ─► waits one lease life
 //! ```
-//! A start that is refused leaves no such word. Waits are by the wall clock, as is the time that a lease's holder is told.
+//! A start that is refused leaves no such word. Times are those that the machine has been up: a word or a journal of another
+//! boot is none, and neither a wall clock that is set nor a file's own time, which any copy changes, makes a wait shorter.
 //! A server that owns its pool's bytes needs none: its leases are of that pool, and end with it.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::Epoch;
+use hisparse_core::limits::JOURNAL_TIME_STEP;
 use hisparse_mem::beside::beside;
 use hisparse_mem::whole_file::{self, Outlives};
 use serde::{Deserialize, Serialize};
@@ -35,7 +37,7 @@ struct Word {
     state_dir: Option<PathBuf>,
     epoch: u64,
     boot: String,
-    /// Until when it granted nothing itself, in milliseconds since 1970; 0 where it granted from the first.
+    /// Until when it granted nothing itself, in milliseconds that the machine had been up; 0 where it granted from the first.
     learning_until_ms: u64,
 }
 
@@ -79,7 +81,7 @@ impl ServingFile {
     }
 
     /// Whether the start before may have leases out that our journal does not tell of. `journal_epoch` is the last start
-    /// that our journal knows of, 0 without one; `now` is since 1970; a lease ends by itself after `life`.
+    /// that our journal knows of, 0 without one; `now` is since the boot; a lease ends by itself after `life`.
     pub(crate) fn judge(&self, journal_epoch: u64, life: Duration, now: Duration) -> Option<Unsure> {
         let text = match fs::read(&self.file) {
             Ok(text) => text,
@@ -125,7 +127,7 @@ impl ServingFile {
         Unsure { wait, warning }
     }
 
-    /// Leaves the word: from now on leases may be out. `wait`: so long none will be granted.
+    /// Leaves the word: from now on, `now` since the boot, leases may be out. `wait`: so long none will be granted.
     ///
     /// # Errors
     /// It cannot be written.
@@ -169,12 +171,15 @@ impl Drop for ServingFile {
 /// How long leases of that journal may still be held, zero where there are none; `None` where it does not tell.
 fn unended(word: &Word, life: Duration, now: Duration) -> Option<Duration> {
     let found = journal::read(&word.journal).ok()??;
-    let written = fs::metadata(&word.journal).and_then(|file| file.modified()).ok()?.duration_since(UNIX_EPOCH).ok()?;
     if found.remembered.epoch != word.epoch {
         return None;
     }
-    let held = found.image.leases() > 0;
-    Some(if held { written.saturating_add(life).saturating_sub(now).min(life) } else { Duration::ZERO })
+    if found.image.leases() == 0 {
+        return Some(Duration::ZERO);
+    }
+    let told = Some(found.remembered.since_boot_ms).filter(|told| *told > 0);
+    let last = told.map_or(now, |told| Duration::from_millis(told).saturating_add(JOURNAL_TIME_STEP));
+    Some(last.saturating_add(life).saturating_sub(now).min(life))
 }
 
 /// The path without links and dots in its folder, which is there.
@@ -183,5 +188,101 @@ fn settled(path: &Path) -> PathBuf {
     match (folder.canonicalize(), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => path.to_path_buf(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use hisparse_core::env::Moment;
+    use hisparse_core::ledger::{AdmitRequest, Ledger, LedgerConfig, NodeCapacity};
+
+    use super::*;
+    use crate::env::MachineEntropy;
+    use crate::journal::Journal;
+    use crate::remembered::Remembered;
+
+    const LIFE: Duration = Duration::from_secs(600);
+    const EPOCH: u64 = 7;
+
+    /// A word whose journal was begun 100 s after the boot, and is not the one that is named now.
+    struct Left {
+        home: tempfile::TempDir,
+        ledger: Ledger,
+        journal: Journal,
+    }
+
+    impl Left {
+        fn new(begun: Duration) -> Self {
+            let home = tempfile::tempdir().unwrap();
+            let config = LedgerConfig::new(NodeCapacity::of_host_pages(100, 50));
+            let mut ledger = Ledger::new(config, Epoch::FIRST, &mut MachineEntropy).unwrap();
+            ledger.keep_log();
+            let since_boot_ms = u64::try_from(begun.as_millis()).unwrap();
+            let remembered = Remembered { epoch: EPOCH, since_boot_ms, ..Remembered::default() };
+            let journal = Journal::begin(&home.path().join("theirs"), &ledger.image(), &remembered).unwrap();
+            let mut word = word(&home, "theirs");
+            word.leave(None, begun).unwrap();
+            word.keep();
+            Self { home, ledger, journal }
+        }
+
+        /// Grants a lease so long after the boot.
+        fn grant(&mut self, now: Duration) {
+            self.ledger.admit(&AdmitRequest::new("", 64, 0), Moment::ORIGIN).unwrap();
+            let mut records = Vec::new();
+            self.ledger.take_log(&mut records);
+            self.journal.append(&mut records, u64::try_from(now.as_millis()).unwrap());
+            self.journal.flush();
+        }
+
+        fn wait(&self, now: Duration) -> Option<Duration> {
+            word(&self.home, "ours").judge(0, LIFE, now).map(|unsure| unsure.wait)
+        }
+    }
+
+    fn word(home: &tempfile::TempDir, journal: &str) -> ServingFile {
+        let epoch = Epoch::new(EPOCH).unwrap();
+        ServingFile::beside(&home.path().join("h.sock"), &home.path().join(journal), None, epoch)
+    }
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn leases_of_a_journal_that_is_not_named_end_a_life_after_what_it_says_last() {
+        let mut left = Left::new(s(100));
+        assert_eq!(left.wait(s(150)), None, "it holds nothing");
+        left.grant(s(200));
+        assert_eq!(left.wait(s(200)), Some(LIFE));
+        assert_eq!(left.wait(s(500)), Some(s(200 + 1 + 600 - 500)));
+        assert_eq!(left.wait(s(801)), None);
+        left.grant(s(200) + Duration::from_millis(999));
+        assert_eq!(left.wait(s(500)), Some(s(301)), "within the second that is told already");
+        left.grant(s(300));
+        assert_eq!(left.wait(s(500)), Some(s(401)));
+        left.journal.compact();
+        assert_eq!(left.wait(s(500)), Some(s(401)), "a compacted one says the same");
+        assert_eq!(left.wait(s(50)), Some(LIFE), "never longer than a life, whatever it says");
+    }
+
+    #[test]
+    fn a_journals_own_time_says_nothing_of_its_leases() {
+        let mut left = Left::new(s(100));
+        left.grant(s(200));
+        let file = fs::File::options().append(true).open(left.home.path().join("theirs")).unwrap();
+        for modified in [SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + s(u64::from(u32::MAX))] {
+            file.set_modified(modified).unwrap();
+            assert_eq!(left.wait(s(500)), Some(s(301)), "{modified:?}");
+        }
+    }
+
+    #[test]
+    fn leases_of_a_journal_that_tells_no_time_are_waited_for_a_whole_life() {
+        let mut left = Left::new(s(0));
+        left.grant(s(0));
+        assert_eq!(left.wait(s(10_000)), Some(LIFE));
     }
 }

@@ -25,7 +25,7 @@ fn lease(ledger: &mut Ledger, journal: &Journal) {
     ledger.commit(id, None, Epoch::FIRST, CommitBy::Session(SessionId(1)), Moment::ORIGIN).unwrap();
     let mut records = Vec::new();
     ledger.take_log(&mut records);
-    journal.append(&mut records);
+    journal.append(&mut records, 0);
     journal.flush();
 }
 
