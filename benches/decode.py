@@ -40,6 +40,8 @@ TOP_K, SEAT_ROWS, SCALE = 2048, 4160, 192**-0.5
 COLD_REQUESTS = 150
 CHECKED = 3
 WHEEL_HEADS = 64
+NO_ROWS = (0.0, 0.25, 0.75)
+NO_ROW_CELLS = ((8, 32), (64, 8), (64, 32), (128, 64))  # heads, batch
 SMS = 132
 MOST_BLOCKS = 140  # of a sweep: a little more than one wave
 
@@ -127,6 +129,24 @@ def wheel(timer: Timer, scene: Scene, calls: list[DecodeCall]) -> Row:
     return {**timer(work, len(calls)), **scene.errors(calls[0], *one(0))}
 
 
+def no_rows(timer: Timer, kinds: list[StoredRow], *, beside: bool) -> list[Row]:
+    """The same where a share of the picks, anywhere among them, is -1."""
+    found = []
+    for kind in kinds:
+        for heads, batch in NO_ROW_CELLS:
+            scene = Scene(kind, batch)
+            calls, chance = scene.calls(heads), torch.rand(scene.picks.shape, device="cuda")
+            for share in NO_ROWS:
+                scene.picks.masked_fill_(chance < share, -1)
+                row: Row = {"rows": kind.name, "heads": heads, "batch": batch, "no_row_share": share}
+                row["own"] = own(timer, scene, calls)
+                if beside:
+                    row["wheel"] = wheel(timer, scene, calls)
+                found.append(row)
+                note(json.dumps(row))
+    return found
+
+
 def compile_one(work: tuple[BlockShape, int]) -> None:
     """Put one kernel into the cache of cubins."""
     shape, splits = work
@@ -212,10 +232,18 @@ def main() -> None:
     torch.manual_seed(0)
     kinds = [kind for kind in (FP8_ROWS, BF16_ROWS) if kind.name in arguments.rows]
     beside = flash_mla is not None and not arguments.no_wheel
-    rows = table(Timer(), kinds, arguments.heads, arguments.batches, sweep=arguments.sweep, beside=beside)
+    timer = Timer()
+    rows = table(timer, kinds, arguments.heads, arguments.batches, sweep=arguments.sweep, beside=beside)
+    holes = no_rows(timer, kinds, beside=beside)
     unit = "us, median of graph replays, of one layer; top-k 2048, 4160 rows a request; errors against float64"
-    keep(document(unit, rows=rows), arguments.out)
+    keep(document(unit, rows=rows, no_rows=holes), arguments.out)
     print(summary(rows))
+    for row in holes:
+        beside_us = f"   wheel {row['wheel']['us']:7.2f}" if "wheel" in row else ""
+        share = f"{row['no_row_share']:4.0%} of -1"
+        print(
+            f"{row['rows']:5} h={row['heads']:3} batch {row['batch']:3} {share}  {row['own']['us']:7.2f} us{beside_us}"
+        )
 
 
 if __name__ == "__main__":

@@ -164,6 +164,7 @@ def edge_cases(kind: str, heads: int, top_k: int = 192) -> dict[str, Case]:
         "no pick at all": _with(plain, lambda picks: picks.fill_(-1)),
         "one request without picks": _with(plain, lambda picks: picks[1].fill_(-1)),
         "one valid pick": _with(plain, _one_pick),
+        "no row at every other pick": _with(plain, lambda picks: picks[..., ::2].fill_(-1)),
         "duplicates": _with(plain, _repeat),
         "numbers that are no row": _with(plain, _no_rows),
         "large logits": outlier,

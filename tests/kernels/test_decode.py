@@ -11,7 +11,7 @@ from hisparse_svc import InvalidInput
 from hisparse_svc.engine import MLA_FP8, Geometry, HotCache
 from hisparse_svc.kernels import merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.decode.backends import AUTO_ORDER, BACKENDS
-from hisparse_svc.kernels.decode.call import make_call
+from hisparse_svc.kernels.decode.call import MAX_PICKS, make_call
 
 from tests.kernels.decode_cases import EDGE_NAMES, ROW_BYTES, SCALE, edge_cases, make
 
@@ -139,6 +139,8 @@ def test_what_is_said_of_a_wrong_call_points_at_it() -> None:
     batch = case.q.shape[0]
     assert f"must have the batch and the query rows of q, ({batch + 1}, " in told(q=torch.cat([case.q, case.q[:1]]))
     assert "must have room for a pick; pass -1" in told(picks=case.picks[..., :0])
+    many = case.picks[..., :1].expand(-1, -1, MAX_PICKS + 1)
+    assert f"must have at most {MAX_PICKS} picks a query; split them, and merge_lse" in told(picks=many)
     assert told(q=case.q.to("meta")) == "q.device is meta: must be cpu, where the rows are; move it there"
 
 

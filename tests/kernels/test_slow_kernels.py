@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,15 @@ from hisparse_svc.kernels import (
     cuda,
     sparse_mla_decode,
 )
+from hisparse_svc.kernels.cuda import decode
 from hisparse_svc.kernels.cuda.compile import inlined_source
+from hisparse_svc.kernels.cuda.decode_shapes import block_shapes
+from hisparse_svc.kernels.decode.call import make_call
 from hisparse_svc.kernels.decode.rows import ROW_FORMATS, pack_rows
 from hisparse_svc.kernels.split import PickPart
 from hisparse_svc.kernels.words import pack, slots_of, tokens_of
+
+from tests.kernels.decode_cases import make
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +143,39 @@ def test_attention_waits_for_rows_that_come_late_and_in_any_order(heads: int, ro
         assert _same(found, step.expected), f"seed {seed}"
         first = found if first is None else first
         assert torch.equal(found, first), f"seed {seed}: other bits than before"
+
+
+@pytest.mark.parametrize("kind", ["fp8", "bf16"])
+def test_attention_that_starts_early_waits_for_whatever_the_kernel_in_front_writes(kind: str) -> None:
+    slow = _kernels()["slow_gather"]
+    for shape in block_shapes(kind):
+        case = make(kind, shape.heads, batch=4, top_k=512, rows=1024, seed=shape.heads).to("cuda")
+        case = replace(case, counts=torch.tensor([[512], [300], [17], [500]], dtype=torch.int32, device="cuda"))
+        call = make_call(**case.arguments(), scale=SCALE, out=None, lse=None, max_sms=0)
+        for splits in (1, 3):
+            decode.sparse_mla_decode(call, shape=shape, splits=splits)
+            expected = call.out.clone()
+            for name in ("rows", "q", "picks", "counts"):
+                written = getattr(call, name).view(torch.uint8)
+                pieces = written.view(len(written) if name == "rows" else 4 if name != "counts" else 1, -1)
+                kept = pieces.clone()
+                for most_us in (0, 20, 40):
+                    pieces.fill_(0 if name == "counts" else NAN_BYTE)
+                    call.out.fill_(torch.nan)
+                    to = torch.randperm(len(pieces), device="cuda").int()
+                    slow(
+                        8,
+                        _delays(len(pieces), most_us),
+                        kept[to.long()],
+                        pieces,
+                        to,
+                        len(pieces),
+                        pieces.shape[1] // 16,
+                    )
+                    decode.sparse_mla_decode(call, shape=shape, splits=splits)
+                    assert torch.equal(call.out, expected), (
+                        f"{shape.source} {shape.heads}/{splits}: {name}, {most_us} us"
+                    )
 
 
 @pytest.mark.parametrize("blocks", [1, 4, 8, 16])

@@ -33,7 +33,8 @@ __device__ __forceinline__ u32 inclusive_sum(u32 x) {
 }
 
 // Two kernels of a stream side by side, on sm_90 and newer: the first lets the second start as soon as all its blocks run,
-// and the second, launched so that it may, waits for all that the first does and writes.
+// and the second, launched so that it may, waits for all that the first does and writes. What it then reads of that is
+// read by plain loads: the compiler may take read-only ones (__ldg) to in front of the wait.
 __device__ __forceinline__ void next_kernel_may_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");

@@ -23,9 +23,6 @@ constexpr float LN2 = 0.6931471805599453f, LOG2E = 1.4426950408889634f;
 constexpr float LAZY = 4.f;                                  // a maximum moves only when logits (base 2) exceed it by this
 constexpr float LAZY_SCALE = 16.f;                           // and a scales' normaliser, by this factor
 
-// What is read where there is no row: its products must be finite, so that a weight of 0 makes them 0.
-__device__ __align__(16) u8 zero_row[ROW_BYTES];
-
 struct Call {                                               // its members are the kernels' parameters, in this order
   const bf16* q;                                             // [query][heads][KEY]
   const u8* rows;                                            // [n_rows], row_pitch bytes apart
@@ -45,43 +42,52 @@ struct Call {                                               // its members are t
 #define CALL                                                                                                           \
   { q, rows, picks, counts, sink, out, lse, row_pitch, heads, top_k, n_rows, scale_log2, late, late_counts }
 
-struct Share {
-  int query, first_head, picks, begin, end;                  // tiles begin .. end of the query's first `picks` picks
-  int late_picks, late_begin, last;                          // then, up to `last`, late ones, from their tile late_begin on
+struct Share {                                               // what a block has of its query's picks
+  int query, first_head;
+  int first, stop, end;                                      // of the picks, in tiles 0 .. end
+  int late_first, late_stop, last;                           // of the late ones, in tiles end .. last
   int split;                                                 // which block of the cluster
 };
-template <int TOKENS, int BLOCK_HEADS, int LATE_TOKENS = TOKENS>   // of a tile, and of a late one
-__device__ __forceinline__ Share share_of_block(const Call& call) {
-  const int item = blockIdx.x / SPLITS, head_blocks = (call.heads + BLOCK_HEADS - 1) / BLOCK_HEADS;
-  Share share;
-  share.split = blockIdx.x % SPLITS;
+// Which query, heads and block of a cluster this is: computed anew at each call.
+template <int BLOCK_HEADS>
+__device__ __forceinline__ void place_block(const Call& call, Share& share) {
+  int block;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  const int item = block / SPLITS, head_blocks = (call.heads + BLOCK_HEADS - 1) / BLOCK_HEADS;
+  share.split = block % SPLITS;
   share.query = item / head_blocks;
   share.first_head = item % head_blocks * BLOCK_HEADS;
-  share.picks = call.counts ? min(max(__ldg(call.counts + share.query), 0), call.top_k) : call.top_k;
-  const int tiles = (share.picks + TOKENS - 1) / TOKENS;
-  share.begin = share.split * tiles / SPLITS;
-  share.end = share.last = (share.split + 1) * tiles / SPLITS;
-  share.late_picks = share.late_begin = 0;
+}
+// The same number of picks each, to one. A block's first tile is the short one: its rows are there soonest, and what
+// follows is as late as the memory, not as its products.
+template <int TOKENS, int BLOCK_HEADS, int LATE_TOKENS = TOKENS>   // of a tile, and of a late one
+__device__ __forceinline__ Share share_of_block(const Call& call) {
+  Share share;
+  place_block<BLOCK_HEADS>(call, share);
+  const int picks = call.counts ? min(max(call.counts[share.query], 0), call.top_k) : call.top_k;
+  share.first = share.split * picks / SPLITS;
+  share.stop = (share.split + 1) * picks / SPLITS;
+  share.end = share.last = (share.stop - share.first + TOKENS - 1) / TOKENS;
+  share.late_first = share.late_stop = 0;
   if (LATE) {
-    share.late_picks = min(max(__ldg(call.late_counts + share.query), 0), call.top_k);
-    const int late_tiles = (share.late_picks + LATE_TOKENS - 1) / LATE_TOKENS, split = SPLITS - 1 - share.split;
-    share.late_begin = split * late_tiles / SPLITS;          // the other way round, where the others' shares are smaller
-    share.last += (split + 1) * late_tiles / SPLITS - share.late_begin;
+    const int late_picks = min(max(call.late_counts[share.query], 0), call.top_k);
+    share.late_first = share.split * late_picks / SPLITS;
+    share.late_stop = (share.split + 1) * late_picks / SPLITS;
+    share.last += (share.late_stop - share.late_first + LATE_TOKENS - 1) / LATE_TOKENS;
   }
   return share;
 }
-__device__ __forceinline__ int pick_at(const Call& call, const Share& share, int position) {
-  return position < share.picks ? __ldg(call.picks + (i64)share.query * call.top_k + position) : -1;
-}
-// Of a tile, or of one of its PARTS: the one of that number, which has TOKENS picks.
+// Of a tile, or of one of its PARTS: the one of that number, which has TOKENS picks. Negative where the share has none.
 template <int TOKENS, int PARTS = 1, int LATE_TOKENS = TOKENS>
 __device__ __forceinline__ int pick_at(const Call& call, const Share& share, int part, int token) {
   if (LATE && part >= PARTS * share.end) {
-    const int position = (part - PARTS * (share.end - share.late_begin)) * LATE_TOKENS + token;
-    const bool there = part < PARTS * share.last && position < share.late_picks;
-    return there ? __ldg(call.late + (i64)share.query * call.top_k + position) : -1;
+    const int position = share.late_stop - (PARTS * share.last - part) * LATE_TOKENS + token;
+    const bool there = part < PARTS * share.last && position >= share.late_first;
+    return there ? call.late[(i64)share.query * call.top_k + position] : -1;
   }
-  return part < PARTS * share.end ? pick_at(call, share, part * TOKENS + token) : -1;
+  const int position = share.stop - (PARTS * share.end - part) * TOKENS + token;
+  const bool there = part < PARTS * share.end && position >= share.first;
+  return there ? call.picks[(i64)share.query * call.top_k + position] : -1;
 }
 // By producers in front of a tile, and behind the last one: no block ends before the kernel in front of it has.
 __device__ __forceinline__ void wait_if_late(const Share& share, int tile) {
@@ -89,18 +95,36 @@ __device__ __forceinline__ void wait_if_late(const Share& share, int tile) {
 }
 __device__ __forceinline__ bool is_row(const Call& call, int pick) { return (u32)pick < (u32)call.n_rows; }
 
-// Starts the copy of one row into the ring; what is no row gets zeros, and -inf in the mask that is added to its logit.
-__device__ __forceinline__ void fetch_row(const Call& call, int pick, u32 row_at, u32 mask_at, u32 barrier) {
+// By a warp, each of whose first ROWS lanes that has a `place` starts the copy of a row into the ring. What is no row gets
+// zeros, whose products are finite, and -inf in the mask that is added to its logit. The warp stores the zeros: if they
+// were copied, all blocks would ask one place of the L2 for them.
+template <int ROWS>
+__device__ __forceinline__ void fetch_rows(const Call& call, bool place, int pick, u32 row_at, u32 mask_at, u32 barrier) {
   const bool row = is_row(call, pick);
-  store_f32(mask_at, row ? 0.f : -INFINITY);
-  barrier_arrive_expecting(barrier, ROW_BYTES);
-  copy_row(row_at, row ? call.rows + pick * call.row_pitch : zero_row, ROW_BYTES, barrier);
+  if (place) store_f32(mask_at, row ? 0.f : -INFINITY);
+  if (place && row) {
+    barrier_arrive_expecting(barrier, ROW_BYTES);
+    copy_row(row_at, call.rows + pick * call.row_pitch, ROW_BYTES, barrier);
+  }
+  const u32 none = __ballot_sync(ALL_LANES, place && !row);
+  if (none) {
+    constexpr int LANES = WARP / ROWS;                       // that share a row
+    const int lane = lane_id(), of = lane / LANES, first = lane % LANES * 16;
+    const u32 to = __shfl_sync(ALL_LANES, row_at, of);
+    if (none >> of & 1)
+#pragma unroll
+      for (int at = 0; at < ROW_BYTES; at += LANES * 16)
+        if (at + first < ROW_BYTES) store_u32x4(to + at + first, 0, 0, 0, 0);
+    copies_follow_stores();
+    __syncwarp();
+    if (none >> lane & 1) barrier_arrive(barrier);
+  }
 }
 
 // 1 / (sum of exponentials, the sink's among them): what unnormalised outputs relative to `top` are multiplied by.
 __device__ __forceinline__ float denominator_inverse(const Call& call, int head, float top, float sum) {
   if (!(sum > 0.f)) return sum == 0.f ? 0.f : sum;           // nothing selected gives 0; a NaN stays one
-  if (call.sink && head < call.heads) sum += exp2_fast(__ldg(call.sink + head) * LOG2E - top);
+  if (call.sink && head < call.heads) sum += exp2_fast(call.sink[head] * LOG2E - top);
   return 1.f / sum;
 }
 __device__ __forceinline__ float natural_lse(float top, float sum) { return (top + log2f(sum)) * LN2; }

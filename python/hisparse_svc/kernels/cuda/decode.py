@@ -53,7 +53,8 @@ def decode_kernel(device: int, shape: BlockShape, splits: int, *, late: bool = F
 def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, splits: int = 0) -> None:
     """As `reference.sparse_mla_decode`, on the current stream; `shape` and `splits` together force a choice.
 
-    With late picks it starts beside the kernel in front, which must be the gather of their rows.
+    Its blocks are set up while the kernel in front ends, and then wait for all that it wrote. With late picks they
+    start beside it, which must be the gather of their rows, and wait for it only before those.
     """
     device = _device_of(call.q)
     if shape is None or not splits:
@@ -76,7 +77,7 @@ def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, spli
         ctypes.c_float(call.scale * math.log2(math.e)),
         _address(late),
         _address(late_counts),
-        early=late is not None,
+        early=True,
     )
 
 

@@ -178,7 +178,6 @@ decode_few(CALL_PARAMETERS) {
   extern __shared__ __align__(128) u8 memory[];
   const u32 shared = shared_address(memory);
   const int warp = warp_id(), lane = lane_id();
-  const Share share = share_of_block<TILE, HEADS, LATE_TILE>(call);
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; s++) {
       barrier_init(shared + FULL + 8 * s, TILE);
@@ -186,10 +185,12 @@ decode_few(CALL_PARAMETERS) {
     }
     barrier_init_done();
   }
+  if (!LATE) wait_for_previous_kernel();
+  Share share = share_of_block<TILE, HEADS, LATE_TILE>(call);
   const int producer = warp - 4 * GROUPS;                    // negative: a consumer
   int ahead[PREFETCH];
 #pragma unroll
-  for (int p = 0; p < PREFETCH; p++) ahead[p] = producer >= 0 ? lane_pick(call, share, share.begin + p, producer, lane) : -1;
+  for (int p = 0; p < PREFETCH; p++) ahead[p] = producer >= 0 ? lane_pick(call, share, p, producer, lane) : -1;
   __syncthreads();
   if (SPLITS > 1) cluster_arrive_relaxed();
   if (producer >= 0) {
@@ -215,7 +216,7 @@ decode_few(CALL_PARAMETERS) {
 #pragma unroll
   for (int nh = 0; nh < NH; nh++) sums.top[nh] = -INFINITY;
   int stage = group, parity = 0, buffer = 0;
-  for (int tile = share.begin + group; tile < share.last; tile += GROUPS) {
+  for (int tile = group; tile < share.last; tile += GROUPS) {
     barrier_wait(shared + FULL + 8 * stage, parity);
     const u32 tile_at = shared + RING + stage * STAGE_BYTES;
     const u32 scores = shared + SCORES + (group * 2 + buffer) * SCORE_BYTES;
@@ -239,6 +240,7 @@ decode_few(CALL_PARAMETERS) {
   }
 
   consumers_meet();                                          // nobody reads the ring any more
+  place_block<HEADS>(call, share);                           // again: what the loop holds would spill
 #pragma unroll
   for (int nh = 0; nh < NH; nh++) {
     float total = sums.total[nh];

@@ -39,7 +39,7 @@ __device__ __forceinline__ void value(const Call& call, const Share& share, u32 
   const u64 weights = b_of_columns<HEADS * 2>(shared + WEIGHTS);
   const u32 lane_row = FP8 ? lane % 16 * ROW_PITCH + part * 256 + w * 32 + lane / 16 * 16
                            : (lane % 8 + lane / 16 * 8) * ROW_PITCH + (part * 256 + w * 32) * 2 + lane / 8 % 2 * 16;
-  const int tiles = share.last - share.begin;
+  const int tiles = share.last;
   int slot = 0, parity = 0;
 #pragma unroll 1
   for (int i = 0; i < tiles; i++) {
@@ -182,7 +182,6 @@ decode_many(CALL_PARAMETERS) {
   const Call call = CALL;
   const u32 shared = shared_address(memory);
   const int thread = threadIdx.x, warpgroup = thread / GROUP;
-  const Share share = share_of_block<TILE, HEADS>(call);
   if (thread == 0) {
     for (int s = 0; s < UNITS; s++) {
       barrier_init(shared + FULL + 8 * s, UNIT);
@@ -197,9 +196,11 @@ decode_many(CALL_PARAMETERS) {
   }
   if (thread < HEADS) store_f32(shared + TOPS + thread * 4, NO_TOP);
   if (thread < SCALE_GROUPS) store_f32(shared + NORMALISERS + thread * 4, 0.f);
+  if (!LATE) wait_for_previous_kernel();
+  const Share share = share_of_block<TILE, HEADS>(call);
   const int producer = warp_id() - CONSUMERS / WARP, lane = thread % WARP;
-  const int first = producer >= 0 ? lane_pick(call, share, 2 * share.begin, producer, lane) : -1;
-  const int second = producer >= 0 ? lane_pick(call, share, 2 * share.begin + 1, producer, lane) : -1;
+  const int first = producer >= 0 ? lane_pick(call, share, 0, producer, lane) : -1;
+  const int second = producer >= 0 ? lane_pick(call, share, 1, producer, lane) : -1;
   __syncthreads();
   if constexpr (SPLITS > 1) cluster_arrive_relaxed();
   if (producer >= 0) {

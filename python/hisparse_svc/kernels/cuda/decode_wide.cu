@@ -150,25 +150,26 @@ decode_wide(CALL_PARAMETERS) {
   const Call call = CALL;
   const u32 shared = shared_address(memory);
   const int thread = threadIdx.x, warpgroup = thread / GROUP, lane = thread % WARP, w = warp_id() % 4;
+  if (thread == 3 * GROUP) {
+    for (int b = 0; b < BUFFERS; b++) {
+      barrier_init(shared + FULL + 8 * b, GROUP + 4);        // copies of each thread, stores of each warp
+      for (int r = 0; r < SLICES; r++) barrier_init(shared + EMPTY + 8 * (b * SLICES + r), 12);
+    }
+    barrier_init(shared + WEIGHTS_FULL, 4);
+    barrier_init(shared + WEIGHTS_EMPTY, 8);
+    barrier_init(shared + VALUES_MAY, 4);
+    barrier_init(shared + SUMS_IN, 1);
+    barrier_init(shared + PARTS_IN, 1);
+    barrier_init_done();
+    if (SPLITS > 1) expect_parts(shared, blockIdx.x % SPLITS);
+  }
+  if (!LATE) wait_for_previous_kernel();
   const Share share = share_of_block<TILE, HEADS>(call);
   // Rows are asked for as soon as their barriers are there; who uses them meets later, with the queries.
   if (warpgroup == 3) {
     int ahead[ROWS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) ahead[r] = pick_at<TILE>(call, share, share.begin, row_of(thread % GROUP, r));
-    if (thread == 3 * GROUP) {
-      for (int b = 0; b < BUFFERS; b++) {
-        barrier_init(shared + FULL + 8 * b, GROUP + 4);      // copies of each thread, stores of each warp
-        for (int r = 0; r < SLICES; r++) barrier_init(shared + EMPTY + 8 * (b * SLICES + r), 12);
-      }
-      barrier_init(shared + WEIGHTS_FULL, 4);
-      barrier_init(shared + WEIGHTS_EMPTY, 8);
-      barrier_init(shared + VALUES_MAY, 4);
-      barrier_init(shared + SUMS_IN, 1);
-      barrier_init(shared + PARTS_IN, 1);
-      barrier_init_done();
-      if (SPLITS > 1) expect_parts(shared, share.split);
-    }
+    for (int r = 0; r < ROWS; r++) ahead[r] = pick_at<TILE>(call, share, 0, row_of(thread % GROUP, r));
     __syncwarp();
     meet<4, GROUP>();
     arrive<0, THREADS>();
@@ -178,7 +179,7 @@ decode_wide(CALL_PARAMETERS) {
     all_done_with_queries();                                 // who ends before would count as arrived once more
   } else if (warpgroup == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(SCORE_REGISTERS));
-    const int tiles = share.last - share.begin;
+    const int tiles = share.last;
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     Held held;
     hold_query(held, call, share, w, lane);
@@ -191,7 +192,7 @@ decode_wide(CALL_PARAMETERS) {
     meet<0, THREADS>();
     done_with_queries();
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(VALUE_REGISTERS));
-    const int tiles = share.last - share.begin;
+    const int tiles = share.last;
     Output o;
 #pragma unroll
     for (int z = 0; z < 128; z++) o[z / 64][z % 64] = 0.f;

@@ -50,7 +50,7 @@ __device__ __forceinline__ int lane_pick(const Call& call, const Share& share, i
 __device__ __forceinline__ void produce(const Call& call, const Share& share, u32 shared, int (&ahead)[PREFETCH], int warp,
                                         int lane) {
   int stage = 0, parity = 1;
-  for (int start = share.begin; start < share.last; start += PREFETCH) {
+  for (int start = 0; start < share.last; start += PREFETCH) {
 #pragma unroll
     for (int p = 0; p < PREFETCH; p++) {
       const int tile = start + p;
@@ -60,11 +60,9 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
       ahead[p] = lane_pick(call, share, tile + PREFETCH, warp, lane);
       barrier_wait(shared + EMPTY + 8 * stage, parity);
       const int rows = is_late(share, tile) ? LATE_ROWS_PER_WARP : ROWS_PER_WARP, row = warp * rows + lane;
-      if (lane < rows)
-        fetch_row(call, current, shared + RING + stage * STAGE_BYTES + row * ROW_PITCH,
-                  shared + MASKS + (stage * TILE + row) * 4, shared + FULL + 8 * stage);
-      else if (lane < ROWS_PER_WARP)
-        barrier_arrive(shared + FULL + 8 * stage);           // for a row that a late tile lacks
+      fetch_rows<ROWS_PER_WARP>(call, lane < rows, current, shared + RING + stage * STAGE_BYTES + row * ROW_PITCH,
+                 shared + MASKS + (stage * TILE + row) * 4, shared + FULL + 8 * stage);
+      if (lane >= rows && lane < ROWS_PER_WARP) barrier_arrive(shared + FULL + 8 * stage);   // a late tile has fewer
       __syncwarp();
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
@@ -84,7 +82,7 @@ __device__ __forceinline__ void load_query(Query& query, const Call& call, const
     const int head = share.first_head + nh * 8 + g;
     const bool real = head < call.heads;
     const bf16* from = call.q + ((i64)share.query * call.heads + (real ? head : 0)) * KEY;
-    const auto pair = [&](int at) { return real ? __ldg((const u32*)(from + at)) : 0u; };
+    const auto pair = [&](int at) { return real ? *(const u32*)(from + at) : 0u; };
     query.rope[nh][0] = pair(LATENT + w * 16 + 2 * t);
     query.rope[nh][1] = pair(LATENT + w * 16 + 2 * t + 8);
     if constexpr (!FP8) {
@@ -98,7 +96,7 @@ __device__ __forceinline__ void load_query(Query& query, const Call& call, const
       float most = 0.f;
 #pragma unroll
       for (int j = 0; j < 8; j++) {
-        raw[j] = real ? __ldg((const uint2*)(from + w * 128 + j * 16 + t * 4)) : make_uint2(0, 0);
+        raw[j] = real ? *(const uint2*)(from + w * 128 + j * 16 + t * 4) : make_uint2(0, 0);
         most = fmaxf(most, fmaxf(fabsf(low_bf16(raw[j].x)), fabsf(high_bf16(raw[j].x))));
         most = fmaxf(most, fmaxf(fabsf(low_bf16(raw[j].y)), fabsf(high_bf16(raw[j].y))));
       }

@@ -90,13 +90,12 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
   const int row = warp * ROWS_PER_WARP + lane;
   int slot = 0, parity = 1;
 #pragma unroll 1
-  for (int unit = 2 * share.begin; unit < 2 * share.last; unit++) {
+  for (int unit = 0; unit < 2 * share.last; unit++) {
     if (unit % 2 == 0) wait_if_late(share, unit / 2);
     const int later = lane_pick(call, share, unit + 2, warp, lane);
     barrier_wait(shared + EMPTY + 8 * slot, parity);
-    if (lane < ROWS_PER_WARP)
-      fetch_row(call, current, shared + RING + slot * UNIT_BYTES + row * ROW_PITCH, shared + MASKS + (slot * UNIT + row) * 4,
-                shared + FULL + 8 * slot);
+    fetch_rows<ROWS_PER_WARP>(call, lane < ROWS_PER_WARP, current, shared + RING + slot * UNIT_BYTES + row * ROW_PITCH,
+               shared + MASKS + (slot * UNIT + row) * 4, shared + FULL + 8 * slot);
     __syncwarp();
     current = next, next = later;
     if (++slot == UNITS) slot = 0, parity ^= 1;
@@ -115,8 +114,8 @@ __device__ __forceinline__ void load_query(const Call& call, const Share& share,
     const int piece = thread + l * 3 * GROUP, head = piece / 36, at = piece % 36 * 16;
     const bool real = share.first_head + head < call.heads;
     const uint4* from = (const uint4*)(call.q + ((i64)share.query * call.heads + share.first_head + head) * KEY + at);
-    x[l][0] = real ? __ldg(from) : make_uint4(0, 0, 0, 0);
-    x[l][1] = real ? __ldg(from + 1) : make_uint4(0, 0, 0, 0);
+    x[l][0] = real ? from[0] : make_uint4(0, 0, 0, 0);
+    x[l][1] = real ? from[1] : make_uint4(0, 0, 0, 0);
   }
 #pragma unroll
   for (int l = 0; l < LOADS; l++) {

@@ -159,7 +159,7 @@ __device__ __forceinline__ void score(const Call& call, const Share& share, u32 
   const u64 query = b_of_rows(shared + QUERY);
   const u32 lane_row = (w * 16 + lane % 16) * ROW_PITCH + lane / 16 * 16;
   const float scale_log2 = call.scale_log2 / QUERY_FACTOR;
-  const int tiles = share.last - share.begin;
+  const int tiles = share.last;
   const auto follow = [&](int tile) {                        // this thread's sums, after the other scorer raised tops
     if (!load_u32(shared + MOVED + tile % 2 * 4)) return;
 #pragma unroll

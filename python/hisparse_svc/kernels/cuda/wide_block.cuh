@@ -31,8 +31,12 @@ __device__ __forceinline__ void consumers_meet() { meet<1, 3 * GROUP>(); }
 __device__ __forceinline__ void scorers_meet() { meet<2, GROUP>(); }
 __device__ __forceinline__ void values_meet() { meet<3, 2 * GROUP>(); }
 // The cluster's only barrier: in every block queries are no longer read. Nobody writes another block's memory before it.
+// Under memcheck a warp that has arrived runs no further until all have; so there, and nowhere else, it arrives to wait.
+#ifndef ARRIVES_TO_WAIT
+#define ARRIVES_TO_WAIT 0
+#endif
 __device__ __forceinline__ void done_with_queries() {
-  if constexpr (SPLITS > 1) {
+  if constexpr (SPLITS > 1 && !ARRIVES_TO_WAIT) {
     __syncwarp();
     cluster_arrive_relaxed();
   }
@@ -40,6 +44,7 @@ __device__ __forceinline__ void done_with_queries() {
 __device__ __forceinline__ void all_done_with_queries() {
   if constexpr (SPLITS > 1) {
     __syncwarp();
+    if (ARRIVES_TO_WAIT) cluster_arrive_relaxed();
     cluster_wait();
   }
 }
@@ -66,7 +71,7 @@ __device__ __forceinline__ void produce(const Call& call, const Share& share, u3
   const int piece = thread % 8, swizzled = (piece ^ (thread / 8 % 8)) << 4;
   int buffer = 0, parity = 1;
 #pragma unroll 1
-  for (int tile = share.begin; tile < share.last; tile++) {
+  for (int tile = 0; tile < share.last; tile++) {
     int current[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -119,7 +124,7 @@ __device__ __forceinline__ void hold_query(Held& held, const Call& call, const S
 #pragma unroll
     for (int k = 0; k < HELD_BLOCKS * 4; k++)
 #pragma unroll
-      for (int z = 0; z < 2; z++) held[k][2 * z + r] = __ldg(from + k * 8 + z * 4);
+      for (int z = 0; z < 2; z++) held[k][2 * z + r] = from[k * 8 + z * 4];
     if (!real) {
 #pragma unroll
       for (int k = 0; k < HELD_BLOCKS * 4; k++) held[k][r] = held[k][2 + r] = 0;

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
     from hisparse_svc.kernels.kinds import Given
     from hisparse_svc.kernels.split import PickPart
 
-__all__ = ["MAX_HEADS", "MAX_PARTS", "DecodeCall", "check_parts", "make_call"]
+__all__ = ["MAX_HEADS", "MAX_PARTS", "MAX_PICKS", "DecodeCall", "check_parts", "make_call"]
 
 MAX_HEADS = 128
 """Heads of one call: what MLA models have before any split over GPUs."""
+
+MAX_PICKS = 2**24
+"""Picks of one query: what a cluster's shares of them are computed from fits in 32 bits."""
 
 QUERY_TYPES = (torch.bfloat16, torch.float32, torch.float64)
 _MAX_ROWS = 2**31 - 1
@@ -164,6 +167,8 @@ def _check_picks(check: Checks, q: Tensor, picks: Tensor) -> None:
         check.refuse("picks.shape", shape, rule, "pass queries and picks of one step")
     elif shape[2] < 1:
         check.refuse("picks.shape", shape, "must have room for a pick", "pass -1 for no pick")
+    elif shape[2] > MAX_PICKS:
+        check.refuse("picks.shape", shape, f"must have at most {MAX_PICKS} picks a query", "split them, and merge_lse")
     check.tensor("picks", picks, shape, torch.int32, _CALLER)
 
 
