@@ -18,6 +18,7 @@ from hisparse_svc.kernels import (
     index_logits,
     index_logits_shape,
     index_top_k,
+    indexer,
     quantise,
     write_index_keys,
 )
@@ -73,6 +74,22 @@ def test_a_token_without_a_page_scores_minus_infinity_and_is_not_picked() -> Non
     unmapped = torch.arange(200) // 64 % 2 == 1
     assert (case.logits[0, 0, :200].isneginf() == unmapped).all()
     assert case.plan.picks[0, 0].tolist() == [*range(64), *range(128, 192)] + [-1] * 71
+
+
+def test_keys_may_have_pages_of_their_own() -> None:
+    case = index_case([200, 130], heads=3, top_k=50)
+    case.picks_by()
+    picks, logits, own = case.plan.picks.clone(), case.logits.clone(), case.state.page_map.clone()
+    case.state.page_map.fill_(-1)  # of the host pool, whose numbers a cache of keys need not share
+    new = torch.stack([case.numbers[seat][-1:] for seat in case.plan.seats.tolist()])
+    before = case.keys.pages.clone()
+    append_index_keys(*case.arguments[:4], torch.zeros_like(new), page_map=own)
+    assert not torch.equal(case.keys.pages, before)
+    append_index_keys(*case.arguments[:4], new, page_map=own)
+    assert torch.equal(case.keys.pages, before)
+    indexer(*case.arguments, weights=case.weights, logits=case.logits, page_map=own)
+    assert torch.equal(case.plan.picks, picks)
+    assert torch.equal(case.logits.nan_to_num(), logits.nan_to_num())
 
 
 @settings(max_examples=60, deadline=None)
