@@ -19,13 +19,14 @@ from hisparse_svc.bench.gpu import HostRegion, Timer
 from hisparse_svc.bench.scene import TOP_K, Scene, geometry_of, hosts_of
 from hisparse_svc.kernels import SplitPicks, attend_beside_gather, cuda, gather_blocks, sparse_mla_decode
 from hisparse_svc.kernels.decode.api import least_blocks
+from hisparse_svc.kernels.decode.rows import FP8_ROWS, pack_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Row = dict[str, Any]
 BATCHES, HEADS, MISSES = (32, 128), (8, 64), (41, 102, 205)
-ROW_BYTES, SCALE = 656, 192**-0.5
+ROW_BYTES, SCALE = FP8_ROWS.row_bytes, 192**-0.5
 SAMPLE_ROWS = 1 << 16
 SAME = 6e-3
 NAN_BYTE = 0xFF
@@ -34,12 +35,7 @@ SMS = torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is
 
 def sample_rows() -> Tensor:
     """Rows of random numbers, with scales that are no powers of two."""
-    numbers = torch.randn((SAMPLE_ROWS, 576), device="cuda")
-    groups = numbers[:, :512].view(-1, 4, 128)
-    scales = groups.abs().amax(-1) / 448
-    latent = (groups / scales.unsqueeze(-1)).to(torch.float8_e4m3fn).view(-1, 512)
-    parts = (latent, scales, numbers[:, 512:].bfloat16())
-    return torch.cat([part.contiguous().view(torch.uint8).view(SAMPLE_ROWS, -1) for part in parts], dim=1)
+    return pack_rows(torch.randn((SAMPLE_ROWS, 576), device="cuda"), FP8_ROWS)
 
 
 def fill(region: HostRegion, rows: Tensor) -> None:

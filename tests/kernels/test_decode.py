@@ -14,15 +14,10 @@ from hisparse_svc.kernels.decode.backends import AUTO_ORDER, BACKENDS
 from hisparse_svc.kernels.decode.call import MAX_PICKS, make_call
 
 from tests.kernels.decode_cases import EDGE_NAMES, ROW_BYTES, SCALE, edge_cases, make
+from tests.kernels.refused import refused_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def _fields(call: Callable[[], object]) -> list[str]:
-    with pytest.raises(InvalidInput) as raised:
-        call()
-    return [problem.field for problem in raised.value.problems]
 
 
 @pytest.mark.parametrize("name", EDGE_NAMES)
@@ -108,23 +103,23 @@ def test_every_wrong_argument_is_named_at_once() -> None:
     def call(**changed: object) -> Callable[[], object]:
         return lambda: sparse_mla_decode(**({"scale": SCALE} | case.arguments() | changed))  # type: ignore[arg-type]
 
-    assert _fields(call(q=case.q[..., :512], rows=case.rows[:, :640])) == ["q.shape", "rows.shape"]
-    assert _fields(call(q=case.q.half())) == ["q.dtype"]
-    assert _fields(call(q=case.q.repeat(1, 9, 17, 1))) == ["query_rows", "heads"]
-    assert _fields(call(q=case.q[:0])) == ["batch"]
-    assert _fields(call(rows=case.rows.int())) == ["rows.dtype"]
-    assert _fields(call(rows=torch.zeros(4, 672, dtype=torch.uint8)[:, 8:664])) == ["rows.stride"]
-    assert _fields(call(picks=case.picks[:1].long(), scale=torch.nan, max_sms=-1)) == [
+    assert refused_fields(call(q=case.q[..., :512], rows=case.rows[:, :640])) == ["q.shape", "rows.shape"]
+    assert refused_fields(call(q=case.q.half())) == ["q.dtype"]
+    assert refused_fields(call(q=case.q.repeat(1, 9, 17, 1))) == ["query_rows", "heads"]
+    assert refused_fields(call(q=case.q[:0])) == ["batch"]
+    assert refused_fields(call(rows=case.rows.int())) == ["rows.dtype"]
+    assert refused_fields(call(rows=torch.zeros(4, 672, dtype=torch.uint8)[:, 8:664])) == ["rows.stride"]
+    assert refused_fields(call(picks=case.picks[:1].long(), scale=torch.nan, max_sms=-1)) == [
         "picks.shape",
         "picks.dtype",
         "scale",
         "max_sms",
     ]
-    assert _fields(call(picks=case.picks[0])) == ["picks.shape"]
-    assert _fields(call(picks=case.picks[..., ::2])) == ["picks.stride"]
-    assert _fields(call(picks=case.picks[..., :0])) == ["picks.shape"]
-    assert _fields(call(sink=torch.zeros(7), counts=torch.zeros(2, 1))) == ["counts.dtype", "sink.shape"]
-    assert _fields(call(out=case.q.clone(), lse=torch.zeros(2, 1, 8).double())) == ["out.shape", "lse.dtype"]
+    assert refused_fields(call(picks=case.picks[0])) == ["picks.shape"]
+    assert refused_fields(call(picks=case.picks[..., ::2])) == ["picks.stride"]
+    assert refused_fields(call(picks=case.picks[..., :0])) == ["picks.shape"]
+    assert refused_fields(call(sink=torch.zeros(7), counts=torch.zeros(2, 1))) == ["counts.dtype", "sink.shape"]
+    assert refused_fields(call(out=case.q.clone(), lse=torch.zeros(2, 1, 8).double())) == ["out.shape", "lse.dtype"]
 
 
 def test_what_is_said_of_a_wrong_call_points_at_it() -> None:
@@ -147,20 +142,20 @@ def test_what_is_said_of_a_wrong_call_points_at_it() -> None:
 def test_what_is_no_tensor_is_refused() -> None:
     case = make("fp8", 8)
     wrong = case.arguments() | {"q": None, "counts": [1], "scale": "x"}
-    assert _fields(lambda: sparse_mla_decode(**wrong)) == ["q", "counts", "scale"]  # type: ignore[arg-type]
+    assert refused_fields(lambda: sparse_mla_decode(**wrong)) == ["q", "counts", "scale"]  # type: ignore[arg-type]
 
 
 def test_parts_of_half_precision_are_refused() -> None:
     parts = [(torch.zeros(1, 1, 2, 512).half(), torch.zeros(1, 1, 2))]
-    assert _fields(lambda: merge_lse(parts)) == ["parts[0].out.dtype"]
+    assert refused_fields(lambda: merge_lse(parts)) == ["parts[0].out.dtype"]
 
 
 def test_a_backend_that_cannot_says_which_can() -> None:
     case = make("fp8", 8)
-    assert _fields(lambda: sparse_mla_decode(**case.arguments(), scale=SCALE, backend="fastest")) == ["backend"]
-    assert _fields(lambda: sparse_mla_decode(**case.arguments(), scale=SCALE, max_sms=100, backend="reference")) == [
-        "max_sms"
-    ]
+    assert refused_fields(lambda: sparse_mla_decode(**case.arguments(), scale=SCALE, backend="fastest")) == ["backend"]
+    assert refused_fields(
+        lambda: sparse_mla_decode(**case.arguments(), scale=SCALE, max_sms=100, backend="reference")
+    ) == ["max_sms"]
     for name, backend in BACKENDS.items():
         if name != "reference":
             with pytest.raises(InvalidInput, match="use backend reference"):
@@ -178,11 +173,11 @@ def test_a_package_that_is_not_there_is_named() -> None:
 
 def test_parts_that_do_not_fit_each_other_are_refused() -> None:
     part = (torch.zeros(1, 1, 4, 512), torch.zeros(1, 1, 4))
-    assert _fields(lambda: merge_lse([])) == ["parts"]
-    assert _fields(lambda: merge_lse([part] * 5)) == ["parts"]
-    assert _fields(lambda: merge_lse([part], out=part[1], lse=part[0])) == ["out.shape", "lse.shape"]
+    assert refused_fields(lambda: merge_lse([])) == ["parts"]
+    assert refused_fields(lambda: merge_lse([part] * 5)) == ["parts"]
+    assert refused_fields(lambda: merge_lse([part], out=part[1], lse=part[0])) == ["out.shape", "lse.shape"]
     other = (torch.zeros(1, 1, 4, 512).half(), torch.zeros(1, 1, 3))
-    assert _fields(lambda: merge_lse([part, other], sink=torch.zeros(3))) == [
+    assert refused_fields(lambda: merge_lse([part, other], sink=torch.zeros(3))) == [
         "parts[1].out.dtype",
         "parts[1].lse.shape",
         "sink.shape",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hisparse_svc import InvalidInput
@@ -11,8 +14,10 @@ from hisparse_svc.engine import (
     Choice,
     HotCache,
     RowFormat,
+    SwapIn,
     Variants,
     attend_hits_first,
+    hits_first,
     load_of,
     swap_in,
 )
@@ -22,6 +27,8 @@ from hisparse_svc.kernels import (
     Geometry,
     HostRows,
     SplitPicks,
+    attend_beside_gather,
+    gather_blocks,
     merge_lse,
     resolve,
     sparse_mla_decode,
@@ -118,6 +125,41 @@ def test_hits_first_is_attention_over_all_picks(device: str, heads: int, row_for
         assert torch.equal(there, lse > -torch.inf)
         assert (lse - expected_lse)[there].abs().max() < 1e-3
         assert (found[2] == 0).all()
+
+
+@pytest.mark.parametrize(("sms", "blocks", "left"), [(132, 8, 124), (132, 4, 128), (4, 8, 1), (0, 0, 0)])
+def test_attention_leaves_the_gather_its_sms(monkeypatch: pytest.MonkeyPatch, sms: int, blocks: int, left: int) -> None:
+    """On a GPU that is not here: each is planned for the SMs that the other does not take."""
+    asked = []
+
+    def swap(*arguments: Any, spare_sms: int, **others: Any) -> SwapIn:
+        asked.append(spare_sms)
+        return replace(swap_in(*arguments, **others), blocks=blocks)
+
+    monkeypatch.setattr(hits_first, "_sms", lambda _: sms)
+    monkeypatch.setattr(hits_first, "least_blocks", lambda *_: 20)
+    monkeypatch.setattr(hits_first, "swap_in", swap)
+    monkeypatch.setattr(hits_first, "attend_call_beside_gather", lambda call, _: asked.append(call.max_sms))
+    cache, host = _resolved("cpu")
+    _pick(cache, 200)
+    split, q = SplitPicks.allocate(GEOMETRY, 4, "cpu"), torch.zeros((4, 2, 8, 576), dtype=torch.bfloat16)
+    attend_hits_first(cache, 0, host, split, q, scale=1)
+    assert asked == [max(0, sms - 20), left]
+
+
+def test_the_gather_takes_what_attention_spares() -> None:
+    assert [gather_blocks(1000, spare_sms=spare) for spare in (0, 3, 4, 7, 8, 100)] == [8, 8, 4, 4, 8, 8]
+    assert [gather_blocks(26_240, spare_sms=spare) for spare in (0, 3, 4, 8, 16, 100)] == [16, 16, 4, 8, 16, 16]
+
+
+def test_attention_that_takes_all_sms_does_where_nothing_overlaps() -> None:
+    cache, host = _resolved("cpu")
+    _pick(cache, 200)
+    split, q = SplitPicks.allocate(GEOMETRY, 4, "cpu"), torch.randn((4, 2, 8, 576)).bfloat16()
+    rows = swap_in(cache, 0, host, split=split).rows
+    found = attend_beside_gather(q, cache.rows[0][0], rows, split, scale=0.07, max_sms=100)
+    wanted = sparse_mla_decode(q, cache.rows[0][0], rows, scale=0.07)
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
 @pytest.mark.gpu
@@ -233,6 +275,14 @@ def test_loads_are_told_apart_by_batch_and_order_of_misses() -> None:
     assert load_of(32, 0) != load_of(32, 1)
     assert load_of(32, 100) == load_of(32, 127) != load_of(32, 128)
     assert load_of(32, 100) != load_of(64, 100)
+
+
+def test_what_is_no_load_and_no_variant_is_refused() -> None:
+    for misses in (-1, 1.5):
+        with pytest.raises(InvalidInput, match="misses is"):
+            load_of(32, misses)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="variant is other: must be one of serial, overlapped"):
+        Choice(["serial", "overlapped"]).record(0, "other", 40)
 
 
 def test_variants_replay_what_was_chosen() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
-from hisparse_svc import InvalidInput
 from hisparse_svc.engine import MLA_BF16, HotCache, RowFormat, attend_hits_first, swap_in
 from hisparse_svc.kernels import (
     Geometry,
@@ -32,18 +31,9 @@ from hisparse_svc.kernels import (
 
 from .decode_cases import SCALE, make
 from .index_cases import index_case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .refused import refused_fields
 
 GEOMETRY = Geometry(seats=2, hot_rows=64, top_k=16, context_tokens=512)
-
-
-def _fields(call: Callable[[], object]) -> list[str]:
-    with pytest.raises(InvalidInput) as raised:
-        call()
-    assert all(problem.rule and problem.remedy for problem in raised.value.problems)
-    return [problem.field for problem in raised.value.problems]
 
 
 def _decode(**changed: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,23 +87,23 @@ def test_arguments_of_another_type_are_named_by_every_call() -> None:
         (lambda: HotCache(GEOMETRY, [1.5], MLA_BF16, "cpu"), ["layer_groups"]),  # type: ignore[list-item]
         (lambda: RowFormat("bf16", 1152.0), ["row_bytes"]),  # type: ignore[arg-type]
     ):
-        assert _fields(call) == wrong
+        assert refused_fields(call) == wrong
 
 
 @pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf"), 1e39, 1e-39, 10**400])
 def test_a_scale_that_float32_does_not_hold_is_refused(scale: float) -> None:
-    assert _fields(lambda: _decode(scale=scale)) == ["scale"]
+    assert refused_fields(lambda: _decode(scale=scale)) == ["scale"]
 
 
 def test_tensors_that_ask_for_gradients_are_refused_where_these_are_recorded() -> None:
     sink = torch.nn.Parameter(torch.zeros(8))
-    assert _fields(lambda: _decode(sink=sink)) == ["sink.requires_grad"]
+    assert refused_fields(lambda: _decode(sink=sink)) == ["sink.requires_grad"]
     case = index_case([100], heads=4)
     weights = case.weights.clone().requires_grad_()
     call = lambda: indexer(*case.arguments, weights=weights, logits=case.logits)  # noqa: E731
-    assert _fields(call) == ["weights.requires_grad"]
+    assert refused_fields(call) == ["weights.requires_grad"]
     part = (torch.zeros(1, 1, 8, 512, requires_grad=True), torch.zeros(1, 1, 8))
-    assert _fields(lambda: merge_lse([part])) == ["parts[0].out.requires_grad"]
+    assert refused_fields(lambda: merge_lse([part])) == ["parts[0].out.requires_grad"]
     for mode in (torch.no_grad(), torch.inference_mode()):
         with mode:
             assert not _decode(sink=sink)[0].requires_grad
@@ -121,42 +111,42 @@ def test_tensors_that_ask_for_gradients_are_refused_where_these_are_recorded() -
 
 def test_tensors_of_other_devices_and_layouts_are_refused() -> None:
     case = make("bf16", 8, top_k=64).to("meta")
-    assert _fields(lambda: sparse_mla_decode(**case.arguments(), scale=SCALE)) == ["device"]
-    assert _fields(lambda: _decode(q=make("bf16", 8, top_k=64).q.to_sparse())) == ["q.layout"]
+    assert refused_fields(lambda: sparse_mla_decode(**case.arguments(), scale=SCALE)) == ["device"]
+    assert refused_fields(lambda: _decode(q=make("bf16", 8, top_k=64).q.to_sparse())) == ["q.layout"]
     sparse = torch.zeros((1, 64, 1, 16), dtype=torch.uint8).to_sparse()
-    assert _fields(lambda: HostRows(sparse)) == ["host.layout"]
+    assert refused_fields(lambda: HostRows(sparse)) == ["host.layout"]
 
 
 def test_tensors_between_the_steps_of_wide_loads_are_refused() -> None:
     """Kernels read and write these in pieces of 8 or 16 bytes: elsewhere it would be a fault that ends the context."""
     spare = torch.zeros(2 * 8 * 512 + 8, dtype=torch.bfloat16)
-    assert _fields(lambda: _decode(out=spare[1:-7].view(2, 1, 8, 512))) == ["out.address"]
+    assert refused_fields(lambda: _decode(out=spare[1:-7].view(2, 1, 8, 512))) == ["out.address"]
     part = spare[4:-4].view(2, 1, 8, 512)
-    assert _fields(lambda: merge_lse([(part, torch.zeros(2, 1, 8))])) == ["parts[0].out.address"]
+    assert refused_fields(lambda: merge_lse([(part, torch.zeros(2, 1, 8))])) == ["parts[0].out.address"]
     case = index_case([100], heads=4)
     q = torch.zeros(4 * 128 + 8, dtype=torch.uint8)[8:].view(torch.float8_e4m3fn).view(1, 1, 4, 128)
     call = lambda: indexer(*case.arguments[:4], q, weights=case.weights, logits=case.logits)  # noqa: E731
-    assert _fields(call) == ["q.address"]
+    assert refused_fields(call) == ["q.address"]
     values = torch.zeros(128 + 2)[2:].view(1, 1, 128)
-    assert _fields(lambda: append_index_keys(*case.arguments[:4], values)) == ["values.address"]
+    assert refused_fields(lambda: append_index_keys(*case.arguments[:4], values)) == ["values.address"]
     cache, _ = _cache()
     shifted = torch.zeros(2 * 16 * 2 + 1, dtype=torch.int32)[1:].view(2, 16, 2)
     plan = StepPlan(cache.plan.seats, cache.plan.picks, cache.plan.rows, shifted, cache.plan.counts)
-    assert _fields(lambda: resolve(GEOMETRY, cache.words[0], cache.state, plan)) == ["plan.misses.address"]
+    assert refused_fields(lambda: resolve(GEOMETRY, cache.words[0], cache.state, plan)) == ["plan.misses.address"]
 
 
 def test_outputs_in_the_memory_of_inputs_are_refused() -> None:
     case = make("bf16", 8, top_k=64)
     rows, sink = case.rows.clone(), torch.zeros(16)
     inside = rows.view(-1)[: 2 * 8 * 512 * 2].view(torch.bfloat16).view(2, 1, 8, 512)
-    assert _fields(lambda: _decode(rows=rows, out=inside)) == ["out"]
-    assert _fields(lambda: _decode(sink=sink[:8], lse=sink.view(2, 1, 8))) == ["lse"]
+    assert refused_fields(lambda: _decode(rows=rows, out=inside)) == ["out"]
+    assert refused_fields(lambda: _decode(sink=sink[:8], lse=sink.view(2, 1, 8))) == ["lse"]
     both = torch.zeros(2, 1, 8, 512)
     lse = both.view(-1)[:16].view(2, 1, 8)
-    assert _fields(lambda: _decode(q=case.q.float(), out=both, lse=lse)) == ["lse"]
+    assert refused_fields(lambda: _decode(q=case.q.float(), out=both, lse=lse)) == ["lse"]
     memory = torch.zeros(3, 1, 8, 512)
     parts = [(memory[:2], torch.zeros(2, 1, 8))]
-    assert _fields(lambda: merge_lse(parts, out=memory[1:])) == ["out"]
+    assert refused_fields(lambda: merge_lse(parts, out=memory[1:])) == ["out"]
     merge_lse(parts, out=memory[:2], lse=parts[0][1])  # a part's own
 
 
@@ -164,7 +154,7 @@ def test_what_was_made_under_inference_mode_is_not_written_outside_of_it() -> No
     with torch.inference_mode():
         out = torch.zeros(2, 1, 8, 512, dtype=torch.bfloat16)
         _decode(out=out)
-    assert _fields(lambda: _decode(out=out)) == ["out"]
+    assert refused_fields(lambda: _decode(out=out)) == ["out"]
 
 
 def test_a_cache_made_under_inference_mode_serves_outside_of_it() -> None:
@@ -190,9 +180,9 @@ def test_autocast_changes_no_bit() -> None:
 
 
 def test_keys_of_another_width_or_of_whole_numbers_are_not_quantised() -> None:
-    assert _fields(lambda: quantise(torch.ones(3, 64))) == ["values.shape"]
-    assert _fields(lambda: quantise(torch.tensor(1.0))) == ["values.shape"]
-    assert _fields(lambda: quantise(torch.ones(3, 128, dtype=torch.int32))) == ["values.dtype"]
+    assert refused_fields(lambda: quantise(torch.ones(3, 64))) == ["values.shape"]
+    assert refused_fields(lambda: quantise(torch.tensor(1.0))) == ["values.shape"]
+    assert refused_fields(lambda: quantise(torch.ones(3, 128, dtype=torch.int32))) == ["values.dtype"]
     assert quantise(torch.ones(0, 128))[1].shape == (0,)
 
 
@@ -200,29 +190,29 @@ def test_a_plan_gives_no_more_requests_than_it_has() -> None:
     plan, split = StepPlan.allocate(GEOMETRY, "cpu"), SplitPicks.allocate(GEOMETRY, 2, "cpu")
     assert plan.first(2).batch == 2
     for batch in (-1, 3):
-        assert _fields(lambda batch=batch: plan.first(batch)) == ["batch"]  # type: ignore[misc]
-        assert _fields(lambda batch=batch: split.first(batch)) == ["batch"]  # type: ignore[misc]
-    assert _fields(lambda: StepPlan.allocate(GEOMETRY, "cpu", 1025)) == ["batch"]
-    assert _fields(lambda: SplitPicks.allocate(GEOMETRY, 0, "cpu")) == ["batch"]
+        assert refused_fields(lambda batch=batch: plan.first(batch)) == ["batch"]  # type: ignore[misc]
+        assert refused_fields(lambda batch=batch: split.first(batch)) == ["batch"]  # type: ignore[misc]
+    assert refused_fields(lambda: StepPlan.allocate(GEOMETRY, "cpu", 1025)) == ["batch"]
+    assert refused_fields(lambda: SplitPicks.allocate(GEOMETRY, 0, "cpu")) == ["batch"]
 
 
 def test_host_rows_are_not_narrower_than_a_row() -> None:
-    assert _fields(lambda: HostRows.allocate(4, 1, 1152, stride_bytes=16)) == ["stride_bytes"]
-    assert _fields(lambda: HostRows.allocate(-1, 0, 1152)) == ["pages", "layers"]
+    assert refused_fields(lambda: HostRows.allocate(4, 1, 1152, stride_bytes=16)) == ["stride_bytes"]
+    assert refused_fields(lambda: HostRows.allocate(-1, 0, 1152)) == ["pages", "layers"]
 
 
 def test_seats_and_pages_that_are_none_change_no_seat() -> None:
     cache, _ = _cache()
     cache.take_seat(1, [5], 10)
     before = [tensor.clone() for tensor in vars(cache.state).values()]
-    assert _fields(lambda: cache.extend_seat(-1, [1])) == ["seat"]
-    assert _fields(lambda: cache.extend_seat(2, [1])) == ["seat"]
-    assert _fields(lambda: cache.extend_seat(1, [5, -4])) == ["pages"]
-    assert _fields(lambda: cache.take_seat(1, [2**31], 10)) == ["pages"]
-    assert _fields(lambda: cache.take_seat(1, [1.5], 10)) == ["pages"]  # type: ignore[list-item]
-    assert _fields(lambda: cache.take_seat(1, [5], 1.5)) == ["length"]  # type: ignore[arg-type]
-    assert _fields(lambda: cache.advance(torch.tensor([1.0]), 1)) == ["seats.dtype"]
-    assert _fields(lambda: cache.advance(cache.plan.seats, torch.tensor([1]))) == ["tokens.shape"]
+    assert refused_fields(lambda: cache.extend_seat(-1, [1])) == ["seat"]
+    assert refused_fields(lambda: cache.extend_seat(2, [1])) == ["seat"]
+    assert refused_fields(lambda: cache.extend_seat(1, [5, -4])) == ["pages"]
+    assert refused_fields(lambda: cache.take_seat(1, [2**31], 10)) == ["pages"]
+    assert refused_fields(lambda: cache.take_seat(1, [1.5], 10)) == ["pages"]  # type: ignore[list-item]
+    assert refused_fields(lambda: cache.take_seat(1, [5], 1.5)) == ["length"]  # type: ignore[arg-type]
+    assert refused_fields(lambda: cache.advance(torch.tensor([1.0]), 1)) == ["seats.dtype"]
+    assert refused_fields(lambda: cache.advance(cache.plan.seats, torch.tensor([1]))) == ["tokens.shape"]
     for tensor, was in zip(vars(cache.state).values(), before, strict=True):
         assert torch.equal(tensor, was)
 
@@ -240,8 +230,8 @@ def test_hits_first_that_is_refused_swaps_nothing_in() -> None:
     split = SplitPicks.allocate(GEOMETRY, 2, "cpu")
     q = torch.zeros((2, 1, 8, 576), dtype=torch.bfloat16)
     before = cache.words.clone()
-    assert _fields(lambda: attend_hits_first(cache, 0, host, split, q, scale=-1)) == ["scale"]
-    assert _fields(lambda: attend_hits_first(cache, 0, host, split, q[:, :, 0], scale=1)) == ["q.shape"]
+    assert refused_fields(lambda: attend_hits_first(cache, 0, host, split, q, scale=-1)) == ["scale"]
+    assert refused_fields(lambda: attend_hits_first(cache, 0, host, split, q[:, :, 0], scale=1)) == ["q.shape"]
     assert torch.equal(cache.words, before)
 
 
@@ -249,5 +239,5 @@ def test_parts_of_another_call_are_refused_where_nothing_overlaps_too() -> None:
     cache, _ = _cache()
     q = torch.zeros((2, 1, 8, 576), dtype=torch.bfloat16)
     one = SplitPicks.allocate(GEOMETRY, 1, "cpu")
-    wrong = _fields(lambda: attend_beside_gather(q, cache.rows[0][0], cache.plan.rows, one, scale=1))
+    wrong = refused_fields(lambda: attend_beside_gather(q, cache.rows[0][0], cache.plan.rows, one, scale=1))
     assert wrong == ["hits.rows.shape", "hits.counts.shape", "misses.rows.shape", "misses.counts.shape"]

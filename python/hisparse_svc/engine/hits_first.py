@@ -80,7 +80,7 @@ def attend_hits_first(
     check_swap_in(cache, group, host, batch, first_layers=first_layers, expected_misses=expected_misses)
     rows, plan = cache.rows[group][0], cache.plan.first(batch)
     call = make_call(q, rows, plan.rows, scale=scale, sink=sink, counts=None, out=out, lse=lse, max_sms=0)
-    there = int(torch.cuda.get_device_properties(q.device).multi_processor_count) if q.is_cuda else 0
+    there = _sms(q)
     swap = swap_in(
         cache,
         group,
@@ -92,6 +92,11 @@ def attend_hits_first(
         split=split,
         spare_sms=max(0, there - least_blocks(q, rows)),
     )
-    left = max(1, there - swap.blocks) if q.is_cuda else 0
+    left = max(1, there - swap.blocks) if there else 0
     attend_call_beside_gather(replace(call, max_sms=left), split.first(batch))
     return call.out, call.lse, swap
+
+
+def _sms(q: Tensor) -> int:
+    """SMs of the GPU that the queries are on; 0: they are on none."""
+    return int(torch.cuda.get_device_properties(q.device).multi_processor_count) if q.is_cuda else 0

@@ -40,7 +40,14 @@ MAX_LOADS = 1024
 
 
 def load_of(batch: int, misses: int) -> tuple[int, int]:
-    """Give the kind of load of a step: its batch, and the order of magnitude of its misses in powers of two."""
+    """Give the kind of load of a step: its batch, and the order of magnitude of its misses in powers of two.
+
+    Raises:
+        InvalidInput: Misses that are no count.
+    """
+    if type(misses) is not int or misses < 0:
+        rule = "must be a whole number, 0 or more"
+        raise InvalidInput([Problem("misses", repr(misses), rule, "give the missing rows over the batch")])
     return batch, misses.bit_length()
 
 
@@ -93,7 +100,14 @@ class Choice:
         return seen.favourite
 
     def record(self, load: Hashable, variant: str, took_us: float) -> None:
-        """Say what a replay took."""
+        """Say what a replay took.
+
+        Raises:
+            InvalidInput: A variant that is none of these.
+        """
+        if variant not in self._variants:
+            rule = f"must be one of {', '.join(self._variants)}"
+            raise InvalidInput([Problem("variant", str(variant), rule, "name one that was captured")])
         seen = self._load(load)
         seen.took[variant].append(took_us)
         known = [name for name in self._variants if len(seen.took[name]) >= TRIALS]

@@ -21,6 +21,7 @@ from hisparse_svc.kernels.checks import Checks, check_ids, check_tokens, step_ki
 from hisparse_svc.kernels.decode.api import attend_beside_gather, merge_lse, sparse_mla_decode
 from hisparse_svc.kernels.devices import demand_cuda, usable_device
 from hisparse_svc.kernels.errors import CompileFailed, DeviceUnavailable
+from hisparse_svc.kernels.fp8 import quantise
 from hisparse_svc.kernels.geometry import (
     EMPTY_PAGE,
     MAX_HOT_ROWS,
@@ -32,7 +33,7 @@ from hisparse_svc.kernels.geometry import (
 from hisparse_svc.kernels.host_rows import HostRows
 from hisparse_svc.kernels.index.api import append_index_keys, index_logits, index_top_k, indexer, write_index_keys
 from hisparse_svc.kernels.index.call import logits_shape as index_logits_shape
-from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys, quantise
+from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8, IndexKeys
 from hisparse_svc.kernels.kinds import demand_kinds, each
 from hisparse_svc.kernels.placement import GATHER_BLOCKS, gather_blocks
 from hisparse_svc.kernels.split import SplitPicks

@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.cuda.arguments import device_of, i32, i64
 from hisparse_svc.kernels.cuda.compile import load_kernel, shared_memory_bytes
 from hisparse_svc.kernels.errors import DeviceUnavailable
 from hisparse_svc.kernels.geometry import PAGE_ROWS
@@ -108,7 +108,7 @@ def logits_constants(heads: int, query_rows: int, shape: LogitsShape) -> Constan
 
 def logits(call: IndexCall, *, shape: LogitsShape | None = None, blocks: int = 0) -> None:
     """Fill `call.logits`, on the current stream; `blocks` of 0 takes every SM."""
-    device = _device_of(call.logits)
+    device = device_of(call.logits)
     chosen = shape or logits_shape_for(call.heads, call.query_rows, shared_memory_bytes(device))
     constants = logits_constants(call.heads, call.query_rows, chosen)
     load_kernel(
@@ -129,13 +129,13 @@ def logits(call: IndexCall, *, shape: LogitsShape | None = None, blocks: int = 0
         call.plan.seats.data_ptr(),
         call.state.lengths.data_ptr(),
         call.logits.data_ptr(),
-        _i32(call.plan.batch),
-        _i32(call.geometry.seats),
-        _i32(call.geometry.context_tokens),
-        _i32(call.geometry.map_pages),
-        _i32(call.keys.page_count),
-        _i64(call.keys.pages.stride(0)),
-        _i64(call.logits.stride(1)),
+        i32(call.plan.batch),
+        i32(call.geometry.seats),
+        i32(call.geometry.context_tokens),
+        i32(call.geometry.map_pages),
+        i32(call.keys.page_count),
+        i64(call.keys.pages.stride(0)),
+        i64(call.logits.stride(1)),
     )
 
 
@@ -146,7 +146,7 @@ def top_k_constants(geometry: Geometry, cluster: int) -> Constants:
 
 def top_k(geometry: Geometry, state: SeatState, plan: StepPlan, scores: Tensor, *, cluster: int = 0) -> None:
     """As `reference.index_top_k`, on the current stream; `cluster` forces the blocks of a query row."""
-    device = _device_of(scores)
+    device = device_of(scores)
     _require_hopper(device)
     queries = plan.batch * geometry.query_rows
     cluster = cluster or cluster_for(queries, geometry.context_tokens, _sms(device))
@@ -165,9 +165,9 @@ def top_k(geometry: Geometry, state: SeatState, plan: StepPlan, scores: Tensor, 
         plan.seats.data_ptr(),
         state.lengths.data_ptr(),
         plan.picks.data_ptr(),
-        _i32(geometry.seats),
-        _i32(geometry.context_tokens),
-        _i64(scores.stride(1)),
+        i32(geometry.seats),
+        i32(geometry.context_tokens),
+        i64(scores.stride(1)),
     )
 
 
@@ -175,7 +175,7 @@ def append_keys(
     geometry: Geometry, keys: IndexKeys, state: SeatState, plan: StepPlan, values: Tensor, *, page_map: Tensor
 ) -> None:
     """As `reference.append_index_keys`, on the current stream."""
-    device = _device_of(values)
+    device = device_of(values)
     _require_hopper(device)
     rows = int(values.shape[1])
     load_kernel(device, "index_keys.cu", "append_keys", _key_constants(values), threads=_KEY_THREADS).launch(
@@ -186,19 +186,19 @@ def append_keys(
         page_map.data_ptr(),
         plan.seats.data_ptr(),
         state.lengths.data_ptr(),
-        _i32(plan.batch),
-        _i32(rows),
-        _i32(geometry.seats),
-        _i32(geometry.context_tokens),
-        _i32(geometry.map_pages),
-        _i32(keys.page_count),
-        _i64(keys.pages.stride(0)),
+        i32(plan.batch),
+        i32(rows),
+        i32(geometry.seats),
+        i32(geometry.context_tokens),
+        i32(geometry.map_pages),
+        i32(keys.page_count),
+        i64(keys.pages.stride(0)),
     )
 
 
 def write_keys(keys: IndexKeys, values: Tensor, pages: Tensor, *, first_token: int = 0) -> None:
     """As `reference.write_index_keys`, on the current stream."""
-    device = _device_of(values)
+    device = device_of(values)
     _require_hopper(device)
     tokens = int(values.shape[0])
     load_kernel(device, "index_keys.cu", "write_keys", _key_constants(values), threads=_KEY_THREADS).launch(
@@ -207,10 +207,10 @@ def write_keys(keys: IndexKeys, values: Tensor, pages: Tensor, *, first_token: i
         values.data_ptr(),
         keys.pages.data_ptr(),
         pages.data_ptr(),
-        _i32(tokens),
-        _i64(first_token),
-        _i32(keys.page_count),
-        _i64(keys.pages.stride(0)),
+        i32(tokens),
+        i64(first_token),
+        i32(keys.page_count),
+        i64(keys.pages.stride(0)),
     )
 
 
@@ -242,16 +242,3 @@ def _require_hopper(device: int) -> None:
 
 def _sms(device: int) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
-
-
-def _device_of(tensor: Tensor) -> int:
-    index = tensor.device.index
-    return torch.cuda.current_device() if index is None else int(index)
-
-
-def _i32(value: int) -> ctypes.c_int32:
-    return ctypes.c_int32(value)
-
-
-def _i64(value: int) -> ctypes.c_int64:
-    return ctypes.c_int64(value)

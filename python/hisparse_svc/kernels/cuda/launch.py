@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.cuda.arguments import device_of, i32, i64
 from hisparse_svc.kernels.cuda.compile import Kernel, load_kernel, shared_memory_bytes
 from hisparse_svc.kernels.cuda.shapes import gather_constants, geometry_constants, resolver_for, row_constants
 from hisparse_svc.kernels.placement import GATHER_BINS, ORDER_FROM_ROWS, gather_threads
@@ -25,11 +26,6 @@ __all__ = ["append", "backup", "backup_pages", "gather", "resolve", "resolve_ker
 _COPY_THREADS = 512
 _COPY_WARPS = _COPY_THREADS // 32
 _BACKUP_BLOCKS = 16
-
-
-def _device_of(tensor: Tensor) -> int:
-    index = tensor.device.index
-    return torch.cuda.current_device() if index is None else int(index)
 
 
 def resolve_kernel(device: int, resolver: Resolver) -> Kernel:
@@ -54,7 +50,7 @@ def resolve(
     resolver: Resolver | None = None,
 ) -> None:
     """As `reference.resolve`, on the current stream; `resolver` forces a kernel."""
-    device = _device_of(words)
+    device = device_of(words)
     chosen = resolver or resolver_for(geometry, shared_memory_bytes(device), parted=split is not None)
     parts: tuple[Tensor, ...] = ()
     if split is not None:
@@ -71,7 +67,7 @@ def resolve(
         plan.rows.data_ptr(),
         plan.misses.data_ptr(),
         plan.counts.data_ptr(),
-        _i32(geometry.seats),
+        i32(geometry.seats),
         *(part.data_ptr() for part in parts),
         *[0] * (6 - len(parts)),
     )
@@ -94,7 +90,7 @@ def gather(
     `between`: the kernel in front is `resolve` with these parts, beside which it may start, and attention to them may
     start beside it.
     """
-    device = _device_of(hot)
+    device = device_of(hot)
     chosen = layers if layers is not None else range(host.layers)
     rows = row_constants(host.row_bytes, len(chosen), host, hot.stride(1))
     own = gather_constants(blocks, order_from, between=between is not None)
@@ -107,13 +103,13 @@ def gather(
         plan.misses.data_ptr(),
         plan.counts.data_ptr(),
         state.page_map.data_ptr(),
-        _i32(plan.batch),
-        _i32(host.pages),
+        i32(plan.batch),
+        i32(host.pages),
         ctypes.c_uint32(min((GATHER_BINS << 32) // host.pages, (1 << 32) - 1)),
-        _i32(hot.shape[1]),
-        _i64(host.page_pitch),
-        _i64(host.row_pitch),
-        _i64(hot.stride(0)),
+        i32(hot.shape[1]),
+        i64(host.page_pitch),
+        i64(host.row_pitch),
+        i64(hot.stride(0)),
         0 if between is None else between.copies.data_ptr(),
         early=between is not None,
     )
@@ -121,7 +117,7 @@ def gather(
 
 def append(geometry: Geometry, hot: Tensor, state: SeatState, plan: StepPlan, rows: Tensor) -> None:
     """As `reference.append`, on the current stream."""
-    device = _device_of(hot)
+    device = device_of(hot)
     constants = geometry_constants(geometry) + row_constants(hot.shape[1], 1, None, hot.stride(0))
     tokens = plan.batch * rows.shape[1]
     load_kernel(device, "backup.cu", "append", constants, threads=_COPY_THREADS, beside=True).launch(
@@ -131,11 +127,11 @@ def append(geometry: Geometry, hot: Tensor, state: SeatState, plan: StepPlan, ro
         hot.data_ptr(),
         plan.seats.data_ptr(),
         state.lengths.data_ptr(),
-        _i32(plan.batch),
-        _i32(rows.shape[1]),
-        _i32(geometry.seats),
-        _i64(rows.stride(0)),
-        _i64(rows.stride(1)),
+        i32(plan.batch),
+        i32(rows.shape[1]),
+        i32(geometry.seats),
+        i64(rows.stride(0)),
+        i64(rows.stride(1)),
     )
 
 
@@ -150,7 +146,7 @@ def backup(
     blocks: int = _BACKUP_BLOCKS,
 ) -> None:
     """As `reference.backup`, on the current stream."""
-    device = _device_of(hot)
+    device = device_of(hot)
     rows = query_rows or geometry.query_rows
     constants = geometry_constants(geometry) + row_constants(host.row_bytes, host.layers, host, hot.stride(1))
     load_kernel(device, "backup.cu", "backup", constants, threads=_COPY_THREADS, beside=True).launch(
@@ -161,13 +157,13 @@ def backup(
         plan.seats.data_ptr(),
         state.lengths.data_ptr(),
         state.page_map.data_ptr(),
-        _i32(plan.batch),
-        _i32(rows),
-        _i32(geometry.seats),
-        _i32(host.pages),
-        _i64(host.page_pitch),
-        _i64(host.row_pitch),
-        _i64(hot.stride(0)),
+        i32(plan.batch),
+        i32(rows),
+        i32(geometry.seats),
+        i32(host.pages),
+        i64(host.page_pitch),
+        i64(host.row_pitch),
+        i64(hot.stride(0)),
     )
 
 
@@ -182,7 +178,7 @@ def backup_pages(
     blocks: int = _BACKUP_BLOCKS,
 ) -> None:
     """As `reference.backup_pages`, on the current stream."""
-    device = _device_of(rows)
+    device = device_of(rows)
     layers, tokens = rows.shape[0], rows.shape[1]
     constants = geometry_constants(geometry) + row_constants(host.row_bytes, layers, host, rows.stride(1))
     load_kernel(device, "backup.cu", "backup_pages", constants, threads=_COPY_THREADS, beside=True).launch(
@@ -191,18 +187,10 @@ def backup_pages(
         host.view[0, 0, first_layer].data_ptr(),
         rows.data_ptr(),
         pages.data_ptr(),
-        _i32(tokens),
-        _i32(first_token),
-        _i32(host.pages),
-        _i64(host.page_pitch),
-        _i64(host.row_pitch),
-        _i64(rows.stride(0)),
+        i32(tokens),
+        i32(first_token),
+        i32(host.pages),
+        i64(host.page_pitch),
+        i64(host.row_pitch),
+        i64(rows.stride(0)),
     )
-
-
-def _i32(value: int) -> ctypes.c_int32:
-    return ctypes.c_int32(value)
-
-
-def _i64(value: int) -> ctypes.c_int64:
-    return ctypes.c_int64(value)

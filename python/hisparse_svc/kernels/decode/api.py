@@ -50,7 +50,7 @@ def sparse_mla_decode(
         q: Queries, latent part first, `bf16 [batch, query row, head, 576]`, 1 to 128 heads; the reference takes
             float32 and float64 too.
         rows: Stored rows of one layer, `u8 [row, row_bytes]`, as in `HotCache.rows[group][layer]`: 656 bytes (FP8,
-            any positive fp32 scales), 1152 (BF16) or 2304 (fp32). Rows may be a pitch apart.
+            any fp32 scales from 0 on), 1152 (BF16) or 2304 (fp32). Rows may be a pitch apart.
         picks: Which rows, `i32 [batch, query row, top_k]`, as `resolve` gives them; a number that is no row (-1) is no
             pick, and a row picked twice counts twice.
         scale: What logits are multiplied by: 192 ** -0.5, times YaRN's factor, for DeepSeek and GLM.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.fp8 import SCALE_GROUP, quantise
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -40,13 +42,6 @@ ROPE_WIDTH = 64
 
 KEY_WIDTH = LATENT_WIDTH + ROPE_WIDTH
 """Numbers of a key, and of a query."""
-
-SCALE_GROUP = 128
-"""Consecutive e4m3 values that share a scale."""
-
-
-_SMALLEST_AMAX = 1e-4
-"""Keeps the scale of a group of zeros a normal number."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +94,13 @@ def pack_rows(keys: Tensor, stored: StoredRow) -> Tensor:
 
     Args:
         keys: Numbers of any float type, `[..., 576]`.
-        stored: Format to store them in. FP8 takes one scale for each 128 values: their largest magnitude over 448.
+        stored: Format to store them in; FP8 as `quantise` makes it.
 
     Returns:
         Bytes, `u8 [..., row_bytes]`.
     """
     if stored is not FP8_ROWS:
         return keys.to(stored.dtype).contiguous().view(torch.uint8)
-    groups = keys[..., :LATENT_WIDTH].float().reshape(*keys.shape[:-1], -1, SCALE_GROUP)
-    scales = groups.abs().amax(-1).clamp_min(_SMALLEST_AMAX) / torch.finfo(stored.dtype).max
-    latent = (groups / scales.unsqueeze(-1)).flatten(-2).to(stored.dtype)
+    latent, scales = quantise(keys[..., :LATENT_WIDTH].reshape(*keys.shape[:-1], -1, SCALE_GROUP))
     rope = keys[..., LATENT_WIDTH:].to(torch.bfloat16).contiguous()
-    return torch.cat([latent.view(torch.uint8), scales.view(torch.uint8), rope.view(torch.uint8)], dim=-1)
+    return torch.cat([latent.flatten(-2).view(torch.uint8), scales.view(torch.uint8), rope.view(torch.uint8)], dim=-1)

@@ -18,6 +18,7 @@ import torch
 
 from hisparse_svc.errors import Problem
 from hisparse_svc.kernels.choice import first_able, installed, named
+from hisparse_svc.kernels.geometry import MAX_QUERY_ROWS
 from hisparse_svc.kernels.index.call import MAX_INDEX_HEADS
 from hisparse_svc.kernels.index.keys import INDEX_F32, INDEX_FP8
 
@@ -51,7 +52,7 @@ class Backend:
     formats: frozenset[str] = frozenset({INDEX_FP8.name})
     heads: Container[int] = range(1, MAX_INDEX_HEADS + 1)
     sms: tuple[int, ...] = ()
-    query_rows: Container[int] = range(1, 9)
+    query_rows: Container[int] = range(1, MAX_QUERY_ROWS + 1)
     packed_pages: bool = False
     module: str = ""
 

@@ -26,7 +26,7 @@ from hisparse_svc.kernels.tensors import lasting
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["INDEX_F32", "INDEX_FORMATS", "INDEX_FP8", "INDEX_WIDTH", "IndexFormat", "IndexKeys", "quantise"]
+__all__ = ["INDEX_F32", "INDEX_FORMATS", "INDEX_FP8", "INDEX_WIDTH", "IndexFormat", "IndexKeys"]
 
 INDEX_WIDTH = 128
 """Numbers of an index key, and of one head of an index query."""
@@ -34,8 +34,6 @@ INDEX_WIDTH = 128
 SCALE_BYTES = 4
 """Bytes of the scale of one FP8 key."""
 
-_E4M3_LARGEST = 448.0
-_SMALLEST_AMAX = 1e-4
 _MAX_PAGES = 2**31 - 1
 
 
@@ -121,34 +119,6 @@ class IndexKeys:
     def scales(self) -> Tensor:
         """Give the scales of FP8 keys as a view, `f32 [page, key]`."""
         return self.pages[:, PAGE_ROWS * INDEX_WIDTH :].view(torch.float32)
-
-
-def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantise keys, or heads of queries, to FP8 with one scale for each 128 numbers.
-
-    The scale of a query goes into its head's weight: logits are linear in it.
-
-    Args:
-        values: Numbers of any float type, `[..., 128]`.
-
-    Returns:
-        e4m3 values, `[..., 128]`, and fp32 scales, `[...]`: the largest magnitude, at least 1e-4, over 448.
-
-    Raises:
-        InvalidInput: No tensor of float numbers, or of another width.
-    """
-    demand_kinds(each(torch.Tensor, values=values))
-    problems = []
-    if values.shape[-1:] != (INDEX_WIDTH,):
-        rule = f"must end in {INDEX_WIDTH}, the numbers that share a scale"
-        problems.append(Problem("values.shape", str(tuple(values.shape)), rule, "pass keys, or heads of queries"))
-    if not values.is_floating_point():
-        problems.append(Problem("values.dtype", str(values.dtype), "must be a float type", "convert them to float32"))
-    if problems:
-        raise InvalidInput(problems)
-    exact = values.float()
-    scales = exact.abs().amax(-1).clamp_min(_SMALLEST_AMAX) / _E4M3_LARGEST
-    return (exact / scales.unsqueeze(-1)).to(torch.float8_e4m3fn), scales
 
 
 def _problems(pages: Tensor) -> list[Problem]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.fp8 import quantise
 from hisparse_svc.kernels.geometry import PAGE_ROWS
-from hisparse_svc.kernels.index.keys import INDEX_F32, quantise
+from hisparse_svc.kernels.index.keys import INDEX_F32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
