@@ -40,13 +40,20 @@ class Run:
         return [line.removeprefix("error: ") for line in lines]
 
 
+def environment(**more: str) -> dict[str, str]:
+    """This process's variables without the tester's settings of ours, and the size of the tester's terminal."""
+    theirs = {"COLUMNS", "LINES"}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_") and name not in theirs
+    }
+    return {**kept, "NO_COLOR": "1", **more}
+
+
 def run(*arguments: str, env: dict[str, str] | None = None) -> Run:
     """Run the program in a process of its own."""
-    # The tester's own settings are not the test's.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
     done = subprocess.run(
         [sys.executable, "-m", "hisparse_svc", *arguments],
-        env={**kept, "NO_COLOR": "1", **(env or {})},
+        env=environment(**(env or {})),
         capture_output=True,
         text=True,
         timeout=60,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, environment
 
 PROGRAM = f"'{sys.executable}' -m hisparse_svc"
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -19,10 +19,9 @@ PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 def shell(command: str, *arguments: bytes | str, env: dict[str, str] | None = None) -> tuple[int, bytes, list[bytes]]:
     """Run a line of bash; give the program's exit code, stdout, and the lines of stderr."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
     done = subprocess.run(
         ["bash", "-c", command.replace("PROGRAM", PROGRAM), "bash", *arguments],
-        env={**kept, "NO_COLOR": "1", **(env or {})},
+        env=environment(**(env or {})),
         capture_output=True,
         timeout=60,
         check=False,
@@ -108,7 +107,8 @@ PLACES = {"MODEL": "plan", "TRACE": "replay", "--config": "serve --config"}
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, field: str, kind: str) -> None:
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
-    word = {"pipe": f"'{pipe}'", "device": "/dev/zero", "socket_of_the_shell": "<(sleep 5)"}[kind]
+    # Its stderr is closed: else this test would wait until it ends.
+    word = {"pipe": f"'{pipe}'", "device": "/dev/zero", "socket_of_the_shell": "<(sleep 5 2>&-)"}[kind]
     code, _, told = shell(f"PROGRAM {PLACES[field]} {word}")
     assert code == 2, told
     assert len(told) == 1, told

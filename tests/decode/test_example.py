@@ -6,8 +6,7 @@ import re
 import subprocess
 import sys
 
-from tests.conftest import ROOT
-from tests.serve.conftest import environment
+from tests.conftest import ROOT, environment
 
 
 def test_the_example_decodes_retracts_resumes_and_gives_all_pages_back() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hisparse_svc import Client, LeaseState
 from hisparse_svc.engine import HostPool
 
+from tests.conftest import environment
 from tests.deploy.prometheus import need, until
-from tests.serve.conftest import environment
 
 if TYPE_CHECKING:
     from pathlib import Path

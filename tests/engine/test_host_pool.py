@@ -13,7 +13,8 @@ import pytest
 from hisparse_svc import Client, HiSparseError, InvalidInput, LeaseState, NotThisEngine
 from hisparse_svc.engine import AttachFailed, HostPool
 
-from tests.serve.conftest import Served, environment, start
+from tests.conftest import environment
+from tests.serve.conftest import Served, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,13 +12,15 @@ import pytest
 from hisparse_svc import Client, InvalidInput
 from hisparse_svc.engine import AttachFailed, HostPool, Import, LeaseNotHeld
 
+from tests.conftest import environment
 from tests.engine.test_host_pool import ROW, served
-from tests.serve.conftest import Served, environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hisparse_svc.client import HeldLease
+
+    from tests.serve.conftest import Served
 
 np = pytest.importorskip("numpy", reason="numpy is not installed: make setup-engine")
 

@@ -14,7 +14,8 @@ import pytest
 from hisparse_svc.bench.shared import pool_bytes
 from hisparse_svc.engine import AttachFailed, HostPool
 
-from tests.serve.conftest import Served, environment, start
+from tests.conftest import environment
+from tests.serve.conftest import Served, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

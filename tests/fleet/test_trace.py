@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.conftest import ROOT
-from tests.serve.conftest import environment
+from tests.conftest import ROOT, environment
 
 
 def test_nothing_is_held_twice_and_nobody_is_lost_when_nodes_die_and_drain() -> None:

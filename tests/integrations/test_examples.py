@@ -7,8 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from tests.conftest import ROOT
-from tests.serve.conftest import environment
+from tests.conftest import ROOT, environment
 
 if TYPE_CHECKING:
     import pytest

@@ -21,9 +21,9 @@ import yaml
 from hisparse_svc.fleet import Fleet, KubernetesNodes
 from hisparse_svc.kube.api import Api
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, environment
 from tests.deploy.prometheus import free_port
-from tests.serve.conftest import SMALL, Served, environment, start
+from tests.serve.conftest import SMALL, Served, start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

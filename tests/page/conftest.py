@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conftest import environment
 from tests.page.browser import Browser, found
-from tests.serve.conftest import Served, environment, serve
+from tests.serve.conftest import Served, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

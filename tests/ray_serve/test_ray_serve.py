@@ -16,7 +16,8 @@ from hisparse_svc.integrations.ray import NodeReplica
 from hisparse_svc.integrations.ray.sizes import request_of
 from hisparse_svc.rpc.values import Request
 
-from tests.serve.conftest import environment, start
+from tests.conftest import environment
+from tests.serve.conftest import start
 
 WITHOUT_RAY = importlib.util.find_spec("ray") is None
 needs_ray = pytest.mark.skipif(WITHOUT_RAY, reason="no Ray Serve: make test-ray brings it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hisparse_svc import Client
 
-from tests.conftest import Run, run
+from tests.conftest import Run, environment, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,12 +24,6 @@ def small(*flags: str) -> tuple[str, ...]:
     """`SMALL` without what `flags` say otherwise: no flag may be given twice."""
     kept = [pair for pair in zip(SMALL[::2], SMALL[1::2], strict=True) if pair[0] not in flags]
     return tuple(part for pair in kept for part in pair)
-
-
-def environment(**more: str) -> dict[str, str]:
-    """This process's variables without ours: a test's server must not read the tester's settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HISPARSE_")}
-    return {**kept, "NO_COLOR": "1", **more}
 
 
 @dataclass

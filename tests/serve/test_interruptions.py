@@ -15,7 +15,7 @@ import hisparse_svc.client
 import pytest
 from hisparse_svc import Client, Request, aio
 
-from tests.serve.conftest import environment
+from tests.conftest import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,8 @@ import hisparse_svc
 import pytest
 from hisparse_svc import HiSparseError, Node
 
-from tests.serve.conftest import SMALL, environment
+from tests.conftest import environment
+from tests.serve.conftest import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hisparse_svc import Client, Unreachable
 
-from tests.conftest import run
-from tests.serve.conftest import environment
+from tests.conftest import environment, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

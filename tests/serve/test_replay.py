@@ -15,8 +15,7 @@ from hisparse_svc.replay.options import Options
 from hisparse_svc.replay.samples import load_trace
 from hisparse_svc.rpc.values import Capacity, Extent, Pool
 
-from tests.conftest import run, shared
-from tests.serve.conftest import environment
+from tests.conftest import environment, run, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.serve.conftest import environment
+from tests.conftest import environment
 
 if TYPE_CHECKING:
     from pathlib import Path

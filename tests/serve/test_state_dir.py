@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 VOLUME = Path("/dev/shm")  # noqa: S108 - where a state directory must be: in memory
 
 
+VOLUMES = "hisparse-test-"
+
+
 @pytest.fixture
 def volume() -> Iterator[Path]:
     """A folder in memory."""
     if not os.access(VOLUME, os.W_OK):
         pytest.skip(f"no writable {VOLUME} here")
-    with tempfile.TemporaryDirectory(prefix="hisparse-test-", dir=VOLUME) as made:
+    with tempfile.TemporaryDirectory(prefix=VOLUMES, dir=VOLUME) as made:
         yield Path(made)
 
 

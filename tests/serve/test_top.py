@@ -18,7 +18,7 @@ import pytest
 from hisparse_svc.cli import top_text
 from rich.console import Console
 
-from tests.serve.conftest import environment
+from tests.conftest import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, environment
 from tests.docs import pages
-from tests.serve.conftest import environment
 
 pytest.importorskip("torch", reason="torch is not installed: make setup-engine")
 from hisparse_svc import engine, kernels

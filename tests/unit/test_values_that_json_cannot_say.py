@@ -81,7 +81,7 @@ def test_what_names_no_model_is_a_problem_of_the_model(model: Any) -> None:
     assert all(problem.remedy for problem in problems)
 
 
-@pytest.mark.parametrize("value", [{1}, object(), b"1", endless(), {(1, 2): 3}], ids=repr)
+@pytest.mark.parametrize("value", [{1}, object(), b"1", endless(), {(1, 2): 3}], ids=lambda value: type(value).__name__)
 def test_a_configuration_that_is_no_plain_data_is_a_problem_of_its_key(value: Any) -> None:
     verdict = hisparse_svc.validate("glm-5.2", hisparse_config={"top_k": value, "device_bufer_size": 4096})
     assert not verdict.valid
