@@ -1,11 +1,14 @@
-"""What tests share: the program as a user runs it, sample configurations, and devices to compute on."""
+"""What tests share: the program as a user runs it, sample configurations, devices to compute on, and the machine."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "rust/hisparse-core/tests/data/model_configs"
@@ -83,6 +86,34 @@ def config(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return make
+
+
+@contextmanager
+def turn(door: Path, room: Path, *, alone: bool) -> Iterator[None]:
+    """Hold a place on this machine, beside others or alone; the kernel gives it back with the process.
+
+    ::
+
+        door ──► one at a time: take a place in the room, and leave the door
+        room ──► shared; who must be alone waits in the door until it is empty, and nobody comes in before
+    """
+    with contextlib.ExitStack() as held:
+        at_door, in_room = (os.open(path, os.O_RDONLY) for path in (door, room))
+        for lock in (at_door, in_room):
+            held.callback(os.close, lock)
+        fcntl.flock(at_door, fcntl.LOCK_EX)
+        fcntl.flock(in_room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(at_door, fcntl.LOCK_UN)
+        held.callback(fcntl.flock, in_room, fcntl.LOCK_UN)  # closing is not enough: a forked child may have it too
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Run a test and its fixtures while no other process runs one that may not be beside it."""
+    here = Path(__file__)
+    with turn(here, here.parent, alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

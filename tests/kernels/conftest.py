@@ -13,4 +13,8 @@ torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ.get("PYTEST
 
 @pytest.fixture(scope="session", autouse=True)
 def cubins(tmp_path_factory: pytest.TempPathFactory) -> None:
-    os.environ.setdefault("HISPARSE_CACHE_DIR", str(tmp_path_factory.mktemp("cubin")))
+    """One folder of cubins for the run: what one worker compiled, another loads."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    os.environ.setdefault("HISPARSE_CACHE_DIR", str(folder / "cubin"))

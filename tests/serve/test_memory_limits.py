@@ -19,7 +19,8 @@ import pytest
 from hisparse_svc import Client, InvalidInput
 from hisparse_svc.engine import HostPool
 
-from tests.serve.conftest import environment, start
+from tests.conftest import environment
+from tests.serve.conftest import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,6 +210,7 @@ def huge_pages(count: int) -> Iterator[int]:
 
 
 @as_root
+@pytest.mark.alone  # a pool of any other test would take of them
 def test_huge_pages_that_were_asked_for_are_had_or_the_pool_is_refused(tmp_path: Path) -> None:
     if not HUGE_PAGES.exists():
         pytest.skip("this kernel has no huge pages of 2 MiB")
