@@ -11,9 +11,11 @@ import pytest
 import torch
 from hisparse_svc import InvalidInput
 from hisparse_svc.engine import (
+    MLA_BF16,
     AttachFailed,
     DecodeSession,
     DecodeShape,
+    Geometry,
     HostCopy,
     HostPool,
     IndexInputs,
@@ -21,6 +23,8 @@ from hisparse_svc.engine import (
     Overlap,
     RowFormat,
 )
+from hisparse_svc.engine.session_checks import check_join
+from hisparse_svc.rpc.values import LeaseState
 
 from tests.decode.plain import PlainRequest, compare_host
 from tests.decode.test_session import DRAFTS, SHAPE, join, make, run
@@ -109,6 +113,32 @@ def test_a_lease_runs_once(pool: HostPool, session: DecodeSession) -> None:
     session.retract(request)
     with pytest.raises(InvalidInput, match="already"):
         session.join(held.lease)
+
+
+def test_a_lease_that_does_not_fit_the_session_is_not_committed(pool: HostPool, tiny_model: str) -> None:
+    assert pool.node is not None
+    shape = DecodeShape.of_plan(pool.node.plan, hisparse_svc.load_model(tiny_model))
+    short = replace(shape, geometry=replace(shape.geometry, context_tokens=128))
+    session = DecodeSession(short, HostCopy.of_pool(pool), "cpu", leases=pool.client)
+    with pytest.raises(InvalidInput, match="pages is 3 pages: must be at most 2"):
+        session.join(pool.client.admit(prompt_tokens=130, max_new_tokens=5))
+    assert [lease.state for lease in pool.client.list_leases()] == [LeaseState.RESERVED]
+    held = pool.client.admit(prompt_tokens=50, max_new_tokens=5)
+    request = session.join(held)
+    session.retract(request)
+    with pytest.raises(InvalidInput, match="pages is 3 pages: must be at most 2"):
+        session.extend(request, held.extend(140))
+    session.resume(request)
+
+
+def test_a_request_that_fills_the_longest_context_does_not_join() -> None:
+    """Its last token is told by a number that also means an empty slot, and it has no room to decode."""
+    geometry = Geometry(seats=1, hot_rows=32_768, top_k=64, context_tokens=131_072)
+    assert (geometry.word_bits, geometry.empty_token) == (32, 131_071)
+    shape = DecodeShape(geometry, (1,), MLA_BF16, pages=2048)
+    check_join(shape, 2048, None, range(2048), length=131_071, taken=set())
+    with pytest.raises(InvalidInput, match="length is 131072: must be 0 to 131071"):
+        check_join(shape, 2048, None, range(2048), length=131_072, taken=set())
 
 
 def test_nothing_steps_on_a_pool_that_was_closed(pool: HostPool, session: DecodeSession) -> None:

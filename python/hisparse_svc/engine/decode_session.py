@@ -199,7 +199,7 @@ class DecodeSession:
         """
         self._between_steps()
         seat = None if request in self._roster.parked else self._roster.seat(request)
-        check_extension(request, lease)
+        check_extension(self.shape, request, lease)
         pages = lease.page_numbers
         if seat is not None:
             self.memory.cache.extend_seat(seat, pages)

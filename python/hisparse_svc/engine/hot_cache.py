@@ -144,7 +144,7 @@ class HotCache:
         """
         demand_kinds(each(int, length=length))
         problems = self._seat_problems(seat, pages)
-        longest = min(self.geometry.context_tokens, self.geometry.empty_token)
+        longest = self.geometry.longest_at_hand
         if not 0 <= length <= longest:
             rule = f"must be 0 to {longest}"
             problems.append(Problem("length", str(length), rule, "make the cache for longer requests"))
@@ -204,9 +204,7 @@ class HotCache:
         if not 0 <= seat < self.geometry.seats:
             rule = f"must be 0 to {self.geometry.seats - 1}"
             problems.append(Problem("seat", str(seat), rule, "use a seat of this cache"))
-        if len(pages) > self.geometry.map_pages:
-            rule = f"must be at most {self.geometry.map_pages}, those of {self.geometry.context_tokens} tokens"
-            problems.append(Problem("pages", f"{len(pages)} pages", rule, "make the cache for longer requests"))
+        problems += self.geometry.map_problems(len(pages))
         if bad := [page for page in pages if type(page) is not int or not 0 <= page <= _MAX_PAGE]:
             rule = f"must be whole numbers, 0 to {_MAX_PAGE}"
             problems.append(Problem("pages", repr(bad[0]), rule, "give the pages of the lease"))

@@ -44,7 +44,8 @@ def check_join(
         rule = f"must be different pages of 0 to {held - 1}, at least one"
         problems.refuse("pages", list(pages)[:8], rule, "give a lease of this pool, or its pages")
         problems.check()
-    room = min(len(pages) * PAGE_ROWS, shape.geometry.context_tokens)
+    problems += shape.geometry.map_problems(len(pages))
+    room = min(len(pages) * PAGE_ROWS, shape.geometry.longest_at_hand)
     shared = 0
     if lease is not None:
         room, shared = min(room, lease.tokens), lease.shared_pages * PAGE_ROWS
@@ -56,7 +57,7 @@ def check_join(
     problems.check()
 
 
-def check_extension(request: Running, lease: Lease) -> None:
+def check_extension(shape: DecodeShape, request: Running, lease: Lease) -> None:
     """Check that a lease is a request's own, grown."""
     demand_kinds(each(Lease, lease=lease))
     problems = _Problems()
@@ -66,6 +67,7 @@ def check_extension(request: Running, lease: Lease) -> None:
     elif lease.page_numbers[: len(request.pages)] != request.pages:
         rule = "must begin with the pages that the request has"
         problems.refuse("lease.extents", lease.extents, rule, "pass what Extend answered")
+    problems += shape.geometry.map_problems(len(lease.page_numbers))
     problems.check()
 
 

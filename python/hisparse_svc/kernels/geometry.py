@@ -111,6 +111,18 @@ class Geometry:
         return self.word_bits // 8
 
     @property
+    def longest_at_hand(self) -> int:
+        """Most tokens of a request that takes a seat: none in host memory may have the number that means "empty"."""
+        return min(self.context_tokens, self.empty_token)
+
+    def map_problems(self, pages: int) -> list[Problem]:
+        """Say what is wrong with giving one request so many host pages."""
+        if pages <= self.map_pages:
+            return []
+        rule = f"must be at most {self.map_pages}, those of {self.context_tokens} tokens"
+        return [Problem("pages", f"{pages} pages", rule, "make the cache for longer requests")]
+
+    @property
     def _slot_bits(self) -> int:
         return max(1, (self.hot_rows - 1).bit_length())
 
