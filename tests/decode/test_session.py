@@ -223,3 +223,15 @@ def test_layers_come_in_order_and_a_failed_step_takes_nobody_further(device: str
     assert plain.running.length == 205
     run(session, [plain], 70)
     compare_host(session, plain)
+
+
+@pytest.mark.parametrize("top_k", [1, 64])
+@pytest.mark.parametrize("context", [1, 2, 63, 64, 65])
+def test_requests_decode_to_the_end_of_contexts_around_a_page(context: int, top_k: int) -> None:
+    geometry = Geometry(seats=2, hot_rows=64, top_k=top_k, context_tokens=context)
+    session = make("cpu", Overlap.HITS_FIRST, replace(SHAPE, geometry=geometry, pages=4))
+    pages, start = [[1, 2], [3, 0]], max(0, context - 4)
+    plains = [join(session, context, at, prompt=start, pages=pages[at][: geometry.map_pages]) for at in range(2)]
+    run(session, plains, context - start)
+    with pytest.raises(InvalidInput, match=f"length is {context}: and 1 more must be at most {context}"):
+        run(session, plains[:1], 1)

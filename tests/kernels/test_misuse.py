@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from hisparse_svc.engine import MLA_BF16, HotCache, RowFormat, attend_hits_first, swap_in
+from hisparse_svc.engine import (
+    MLA_BF16,
+    HotCache,
+    RowFormat,
+    attend_hits_first,
+    back_up,
+    park_seat,
+    swap_in,
+    unpark_seat,
+)
 from hisparse_svc.kernels import (
     Geometry,
     HostRows,
@@ -233,6 +242,21 @@ def test_hits_first_that_is_refused_swaps_nothing_in() -> None:
     assert refused_fields(lambda: attend_hits_first(cache, 0, host, split, q, scale=-1)) == ["scale"]
     assert refused_fields(lambda: attend_hits_first(cache, 0, host, split, q[:, :, 0], scale=1)) == ["q.shape"]
     assert torch.equal(cache.words, before)
+
+
+def test_host_rows_of_another_cache_call_no_row_hot() -> None:
+    cache, host = _cache()
+    before = cache.words.clone()
+    narrow, deep = HostRows.allocate(8, 1, 656), HostRows.allocate(8, 2, 1152)
+    assert refused_fields(lambda: swap_in(cache, 0, narrow)) == ["host.row_bytes"]
+    assert refused_fields(lambda: swap_in(cache, 0, deep)) == ["host.layers"]
+    assert torch.equal(cache.words, before)
+    assert refused_fields(lambda: back_up(cache, 0, narrow)) == ["host.row_bytes"]
+    assert refused_fields(lambda: back_up(cache, 1, host)) == ["group"]
+    swap_in(cache, 0, host)
+    parked = park_seat(cache, 0)
+    assert refused_fields(lambda: unpark_seat(cache, 1, parked, [deep])) == ["host.layers"]
+    assert cache.state.lengths.tolist() == [0, 0]
 
 
 def test_parts_of_another_call_are_refused_where_nothing_overlaps_too() -> None:

@@ -14,15 +14,14 @@ seats, which the copy reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from hisparse_svc.kernels import backup
-
-if TYPE_CHECKING:
-    from hisparse_svc.engine.hot_cache import HotCache
-    from hisparse_svc.kernels import HostRows
+from hisparse_svc.engine.hot_cache import HotCache
+from hisparse_svc.errors import InvalidInput
+from hisparse_svc.kernels import HostRows, backup
+from hisparse_svc.kernels.kinds import demand_kinds, each
 
 __all__ = ["BackUp", "back_up"]
 
@@ -70,6 +69,9 @@ def back_up(
         DeviceUnavailable: The GPU cannot run the kernel.
         CompileFailed: The kernel does not compile.
     """
+    demand_kinds(each(HotCache, cache=cache), each(HostRows, host=host), each(int, group=group, batch=batch))
+    if problems := cache.host_problems(group, host):
+        raise InvalidInput(problems)
     plan = cache.plan.first(batch) if batch else cache.plan
 
     def copy() -> None:

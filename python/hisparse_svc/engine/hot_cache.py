@@ -28,6 +28,8 @@ from hisparse_svc.kernels.words import empty_words, word_dtype
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from hisparse_svc.kernels import HostRows
+
 __all__ = ["HotCache", "layer_group_problems", "pool_row_problems"]
 
 _MAX_PAGE = 2**31 - 1
@@ -196,6 +198,21 @@ class HotCache:
         last = self.geometry.seats - 1
         added = torch.where((seats >= 0) & (seats <= last), tokens, 0).to(torch.int64)
         self.state.lengths.index_add_(0, seats.clamp(0, last).long(), added)
+
+    def host_problems(self, group: int, host: HostRows) -> list[Problem]:
+        """Say why host rows are not those of a group."""
+        if not 0 <= group < len(self.layer_groups):
+            rule = f"must be 0 to {len(self.layer_groups) - 1}"
+            return [Problem("group", str(group), rule, "name a group of this cache")]
+        wanted = {
+            "layers": (host.layers, self.layer_groups[group], f"the layers of group {group}"),
+            "row_bytes": (host.row_bytes, self.row_format.row_bytes, "the bytes of a row of this cache"),
+        }
+        return [
+            Problem(f"host.{name}", str(found), f"must be {expected}, {what}", "pass the rows of this group")
+            for name, (found, expected, what) in wanted.items()
+            if found != expected
+        ]
 
     def _seat_problems(self, seat: int, pages: Sequence[int]) -> list[Problem]:
         """Say what is wrong with the pages that a seat is to have."""

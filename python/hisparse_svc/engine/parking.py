@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.engine.hot_cache import HotCache
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import NEWEST_TOKENS, PAGE_ROWS, gather
+from hisparse_svc.kernels.kinds import demand_kinds, each
 from hisparse_svc.kernels.words import slots_of, tokens_of
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from hisparse_svc.engine.hot_cache import HotCache
     from hisparse_svc.kernels import HostRows
 
 __all__ = ["ParkedSeat", "park_seat", "unpark_seat"]
@@ -54,6 +55,7 @@ def park_seat(cache: HotCache, seat: int) -> ParkedSeat:
     Raises:
         InvalidInput: The cache has no such seat.
     """
+    demand_kinds(each(HotCache, cache=cache), each(int, seat=seat))
     if not 0 <= seat < cache.geometry.seats:
         rule = f"must be 0 to {cache.geometry.seats - 1}"
         raise InvalidInput([Problem("seat", str(seat), rule, "name a seat of this cache")])
@@ -84,6 +86,8 @@ def unpark_seat(cache: HotCache, seat: int, parked: ParkedSeat, hosts: Sequence[
         rule = f"must be {tuple(cache.words[:, seat].shape)}, with host rows of {len(cache.layer_groups)} groups"
         problem = Problem("parked.words", str(tuple(parked.words.shape)), rule, "resume on a cache of the same shape")
         raise InvalidInput([problem])
+    if problems := [wrong for group, host in enumerate(hosts) for wrong in cache.host_problems(group, host)]:
+        raise InvalidInput(problems)
     cache.take_seat(seat, parked.pages, parked.length)
     cache.state.newest_from[seat] = parked.newest_from
     cache.words[:, seat] = parked.words.to(cache.device)

@@ -21,6 +21,7 @@ import torch
 from hisparse_svc.engine.hot_cache import HotCache
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kernels import HostRows, SplitPicks, gather, gather_blocks, resolve
+from hisparse_svc.kernels.checks import Checks
 from hisparse_svc.kernels.kinds import demand_kinds, each
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def check_swap_in(
     expected_misses: int,
     spare_sms: int = 0,
 ) -> None:
-    """Check what `swap_in` is given, but for the tensors, which the kernels look at.
+    """Check what `swap_in` is given: `resolve` must not call a row hot that no gather brings.
 
     Raises:
         InvalidInput: With everything wrong about it.
@@ -153,13 +154,7 @@ def check_swap_in(
     numbers = {"group": group, "batch": batch, "first_layers": first_layers, "expected_misses": expected_misses}
     numbers["spare_sms"] = spare_sms
     demand_kinds(each(HotCache, cache=cache), each(HostRows, host=host), each(int, **numbers))
-    problems = []
-    if not 0 <= group < len(cache.layer_groups):
-        rule = f"must be 0 to {len(cache.layer_groups) - 1}"
-        problems.append(Problem("group", str(group), rule, "name a group of this cache"))
-    elif host.layers != cache.layer_groups[group]:
-        rule = f"must be {cache.layer_groups[group]}, the layers of group {group}"
-        problems.append(Problem("host.layers", str(host.layers), rule, "pass the rows of this group"))
+    problems = cache.host_problems(group, host)
     if not 0 <= batch <= cache.geometry.seats:
         rule = f"must be 0 to {cache.geometry.seats}"
         problems.append(Problem("batch", str(batch), rule, "a cache has as many requests as seats"))
@@ -171,3 +166,5 @@ def check_swap_in(
             problems.append(Problem(name, str(numbers[name]), "must not be negative", "use 0 where it is not known"))
     if problems:
         raise InvalidInput(problems)
+    with Checks(cache.device) as check:
+        check.host(host)
