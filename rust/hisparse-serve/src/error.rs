@@ -31,24 +31,19 @@ use std::time::Duration;
 
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::ledger::{self, Pool};
-use hisparse_core::limits::{MAX_ERROR_DETAIL_BYTES, MAX_RETRY_DELAY, MIN_RETRY_DELAY};
-use prost::Message;
-use prost_types::Any;
-use tonic::{Code, Status};
-use tonic_types::pb;
+use hisparse_core::limits::{MAX_RETRY_DELAY, MIN_RETRY_DELAY};
+use tonic::Code;
 
 use crate::access::Role;
+use crate::node::PoolBytes;
 use crate::proto;
-use crate::wire::duration_to_proto;
 
-/// Domain of every `ErrorInfo`.
-pub(crate) const DOMAIN: &str = "hisparse.v1";
+mod status;
+
+use status::{MAX_MESSAGE_BYTES, truncated};
+
 /// When to try again while the pool is made: pages are made by the gigabyte per second.
 const POOL_RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Longest message, in bytes; it travels twice.
-const MAX_MESSAGE_BYTES: usize = 512;
-/// Most fields that one `BadRequest` names.
-const MAX_VIOLATIONS: usize = 16;
 
 /// Why a call is refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,8 +62,8 @@ pub(crate) enum Refusal {
     Stopping,
     /// What an earlier start granted is unknown, and may be in use.
     Learning,
-    /// The pool's bytes are not there yet, or not at all.
-    NoPoolYet,
+    /// The pool's bytes are not there: yet, or at all.
+    NoPool(PoolBytes),
     /// The caller has none of the roles that the call needs.
     WrongRole { needed: &'static [Role] },
     /// The caller is held to other tenants.
@@ -116,7 +111,7 @@ impl Refusal {
                 _ => Code::Internal,
             },
             Self::Invalid(_) => Code::InvalidArgument,
-            Self::Overloaded { .. } | Self::Stopping | Self::Learning | Self::NoPoolYet => Code::Unavailable,
+            Self::Overloaded { .. } | Self::Stopping | Self::Learning | Self::NoPool(_) => Code::Unavailable,
             Self::NotAttached | Self::NotPredecessor | Self::WrongRole { .. } | Self::NotYourTenant { .. } => {
                 Code::PermissionDenied
             }
@@ -132,7 +127,7 @@ impl Refusal {
             Self::Ledger(refusal) | Self::Busy { refusal, .. } => refusal.reason().unwrap_or_default(),
             Self::Overloaded { .. } => "OVERLOADED",
             Self::Stopping => "DRAINING",
-            Self::Learning | Self::NoPoolYet => "RECOVERING",
+            Self::Learning | Self::NoPool(_) => "RECOVERING",
             Self::Deadline => "DEADLINE",
             Self::WrongRole { .. } => "WRONG_ROLE",
             Self::NotYourTenant { .. } => "WRONG_TENANT",
@@ -145,8 +140,10 @@ impl Refusal {
         match self.cause() {
             Self::Busy { retry, .. } => Some(*retry),
             Self::Overloaded { .. } => Some(MIN_RETRY_DELAY),
-            Self::NoPoolYet => Some(POOL_RETRY_DELAY),
-            Self::Stopping | Self::Learning | Self::Ledger(ledger::Refusal::Draining) => Some(MAX_RETRY_DELAY),
+            Self::NoPool(PoolBytes::Making | PoolBytes::Elsewhere) => Some(POOL_RETRY_DELAY),
+            Self::Stopping | Self::Learning | Self::NoPool(_) | Self::Ledger(ledger::Refusal::Draining) => {
+                Some(MAX_RETRY_DELAY)
+            }
             _ => None,
         }
     }
@@ -185,11 +182,17 @@ impl Refusal {
             Self::Deadline => "the deadline passed before a decision, and nothing was reserved".into(),
             Self::Stopping => "the server is stopping; use another node".into(),
             Self::Learning => {
-                "the service does not know what an earlier start of it granted, as its journal is gone: it \
-                               grants again when every such lease has ended; use another node"
+                "the service does not know what an earlier start of it granted: it grants again when every such lease has \
+                 ended; use another node"
                     .into()
             }
-            Self::NoPoolYet => "the host pool is still being made: try again when /readyz says so".into(),
+            Self::NoPool(PoolBytes::Failed) => {
+                "the host pool could not be made: use another node; its operator finds why in the service's log".into()
+            }
+            Self::NoPool(PoolBytes::Elsewhere) => {
+                "the host pool is with an engine that has yet to hand it back: try again, or use another node".into()
+            }
+            Self::NoPool(_) => "the host pool is still being made: try again when /readyz says so".into(),
             Self::WrongRole { needed } => {
                 format!("this call needs the role {}: have the access list give it to this user", roles(needed))
             }
@@ -254,31 +257,6 @@ impl Refusal {
         metadata.extend(waiting.map(|waiting| ("waiting", waiting.to_string())));
         metadata
     }
-
-    /// The details, most important first.
-    fn details(&self) -> Vec<Any> {
-        let mut details = Vec::new();
-        if !self.reason().is_empty() {
-            let metadata = self.metadata().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-            let info = pb::ErrorInfo { reason: self.reason().into(), domain: DOMAIN.into(), metadata };
-            details.push(any("google.rpc.ErrorInfo", &info));
-        }
-        if let Some(retry) = self.retry() {
-            let info = pb::RetryInfo { retry_delay: Some(duration_to_proto(retry)) };
-            details.push(any("google.rpc.RetryInfo", &info));
-        }
-        match self.cause() {
-            Self::Invalid(problems) | Self::Ledger(ledger::Refusal::Malformed(problems)) => {
-                details.push(any("google.rpc.BadRequest", &bad_request(problems)));
-            }
-            Self::Busy { refusal, capacity, .. } => {
-                details.push(quota_failure(refusal));
-                details.push(any("hisparse.v1.Capacity", &**capacity));
-            }
-            _ => {}
-        }
-        details
-    }
 }
 
 impl From<ledger::Refusal> for Refusal {
@@ -295,129 +273,4 @@ fn roles(needed: &[Role]) -> String {
 /// The first tenants of several.
 fn tenants(all: &BTreeSet<String>) -> String {
     truncated(all.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", "), 256)
-}
-
-fn bad_request(problems: &Problems) -> pb::BadRequest {
-    let violations = problems.iter().take(MAX_VIOLATIONS).map(|problem| pb::bad_request::FieldViolation {
-        field: truncated(problem.field.clone(), 64),
-        description: truncated(format!("{}; {}", problem.rule, problem.remedy), 128),
-        ..Default::default()
-    });
-    pb::BadRequest { field_violations: violations.collect() }
-}
-
-/// Whose bound it is: a tenant's, or the pool's own.
-fn quota_failure(refusal: &ledger::Refusal) -> Any {
-    let pool = refusal.binding().unwrap_or_default();
-    let subject = match refusal {
-        ledger::Refusal::Quota { tenant, .. } => format!("tenant:{tenant}"),
-        _ => format!("pool:{pool}"),
-    };
-    let violation = pb::quota_failure::Violation {
-        subject,
-        description: truncated(refusal.to_string(), 256),
-        api_service: DOMAIN.to_owned(),
-        quota_metric: pool.to_owned(),
-        ..Default::default()
-    };
-    any("google.rpc.QuotaFailure", &pb::QuotaFailure { violations: vec![violation] })
-}
-
-fn any(name: &str, message: &impl Message) -> Any {
-    Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
-}
-
-/// At most `limit` bytes of a text, cut between characters.
-fn truncated(mut text: String, limit: usize) -> String {
-    if text.len() > limit {
-        let mut end = limit - '…'.len_utf8();
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push('…');
-    }
-    text
-}
-
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
-        let code = refusal.code();
-        let mut rich = pb::Status { code: code.into(), message: refusal.message(), details: refusal.details() };
-        // The last detail is the least important one.
-        while rich.encoded_len() > MAX_ERROR_DETAIL_BYTES && rich.details.pop().is_some() {}
-        Self::with_details(code, rich.message.clone(), rich.encode_to_vec().into())
-    }
-}
-
-impl From<Refusal> for proto::Refusal {
-    fn from(refusal: Refusal) -> Self {
-        Self {
-            code: refusal.code().into(),
-            reason: refusal.reason().into(),
-            message: refusal.message(),
-            retry_delay: refusal.retry().map(duration_to_proto),
-            binding: refusal.binding().into(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tonic_types::StatusExt;
-
-    use super::*;
-
-    fn busy(numa_nodes: u32) -> Refusal {
-        let pool = |node| proto::Pool {
-            name: "host_pages".into(),
-            numa_node: Some(node),
-            total: u64::MAX,
-            free: u64::MAX,
-            reserved: u64::MAX,
-            committed: u64::MAX,
-            evictable: u64::MAX,
-            scrubbing: u64::MAX,
-            quarantined: u64::MAX,
-        };
-        let capacity = proto::Capacity { pools: (0..numa_nodes).map(pool).collect(), ..Default::default() };
-        let refusal = ledger::Refusal::PoolBusy { pool: Pool::Seats, asked: 1, available: 0 };
-        Refusal::Busy { refusal, waiting: 3, retry: Duration::from_millis(250), capacity: Box::new(capacity) }
-    }
-
-    #[test]
-    fn busy_names_the_pool_the_delay_and_the_fresh_capacity() {
-        let status = Status::from(busy(2));
-        assert_eq!(status.code(), Code::ResourceExhausted);
-        let details = status.get_error_details();
-        let info = details.error_info().unwrap();
-        assert_eq!((info.reason.as_str(), info.domain.as_str()), ("POOL_BUSY", "hisparse.v1"));
-        assert_eq!(details.retry_info().unwrap().retry_delay, Some(Duration::from_millis(250)));
-        assert_eq!(details.quota_failure().unwrap().violations[0].subject, "pool:seats");
-        let rich = pb::Status::decode(status.details()).unwrap();
-        let capacity = rich.details.iter().find(|any| any.type_url.ends_with("hisparse.v1.Capacity")).unwrap();
-        assert_eq!(proto::Capacity::decode(&*capacity.value).unwrap().pools.len(), 2);
-    }
-
-    #[test]
-    fn details_stay_below_the_bound_whatever_they_hold() {
-        let mut problems = Problems::new();
-        for _ in 0..500 {
-            problems.push(Problem::new("x".repeat(10_000), "y".repeat(10_000), "é".repeat(9_000), "use less"));
-        }
-        for refusal in [busy(1_000), Refusal::Invalid(problems)] {
-            let status = Status::from(refusal.clone());
-            assert!(status.details().len() <= MAX_ERROR_DETAIL_BYTES, "{refusal:?}");
-            assert!(status.message().len() <= MAX_MESSAGE_BYTES, "{refusal:?}");
-            assert!(!status.details().is_empty(), "{refusal:?}");
-        }
-    }
-
-    #[test]
-    fn a_batch_says_the_same_as_the_call_alone() {
-        let alone = Status::from(busy(1));
-        let batched = proto::Refusal::from(busy(1));
-        assert_eq!((batched.code, batched.message.as_str()), (i32::from(alone.code()), alone.message()));
-        assert_eq!((batched.reason.as_str(), batched.binding.as_str()), ("POOL_BUSY", "seats"));
-    }
 }

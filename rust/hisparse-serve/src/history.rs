@@ -70,6 +70,7 @@ mod tests {
     use super::*;
     use crate::error::Refusal;
     use crate::metrics::{Admitted, SwapIn};
+    use crate::node::PoolBytes;
 
     fn granted(counters: &Counters, times: u64) {
         (0..times).for_each(|_| counters.admitted(Admitted::Granted, Duration::ZERO, None));
@@ -83,7 +84,7 @@ mod tests {
         history.look(&counters);
         history.look(&counters);
         granted(&counters, 3);
-        counters.admitted(Admitted::Refused(&Refusal::NoPoolYet), Duration::ZERO, None);
+        counters.admitted(Admitted::Refused(&Refusal::NoPool(PoolBytes::Making)), Duration::ZERO, None);
         let shown = history.shown(&counters).series;
         let lines: Vec<_> =
             shown.iter().map(|each| (each.reason.as_str(), each.total, each.counts.as_slice())).collect();

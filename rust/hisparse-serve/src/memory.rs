@@ -251,7 +251,7 @@ mod tests {
         let node = Arc::new(node);
         assert!(node.not_ready().unwrap().starts_with("making the host pool: 0 B of "), "{:?}", node.not_ready());
         let grants = || node.decide(None, |state, _: Moment| state.grants_at_all()).unwrap();
-        assert_eq!(grants(), Err(Refusal::NoPoolYet));
+        assert_eq!(grants(), Err(Refusal::NoPool(PoolBytes::Making)));
         assert_eq!(node.hosting().unwrap().outcome(Duration::ZERO), None);
         let host = Host::start(Arc::clone(&node), prepared).unwrap();
         assert_eq!(node.hosting().unwrap().outcome(Duration::from_secs(60)), Some(Ok(())));

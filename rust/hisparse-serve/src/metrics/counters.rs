@@ -236,6 +236,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::exposition::Dialect;
+    use crate::node::PoolBytes;
 
     fn page(counters: &Counters, dialect: Dialect) -> String {
         let mut out = Page::new(dialect);
@@ -268,7 +269,7 @@ mod tests {
         for refusal in [
             Refusal::Deadline,
             Refusal::Stopping,
-            Refusal::NoPoolYet,
+            Refusal::NoPool(PoolBytes::Making),
             Refusal::Overloaded { what: "waiters", limit: 1 },
         ] {
             assert!(OUTCOMES.contains(&Admitted::Refused(&refusal).labels()), "{refusal:?}");

@@ -100,7 +100,7 @@ impl State {
             _ if self.stopping => Err(Refusal::Stopping),
             _ if self.learning_until.is_some() => Err(Refusal::Learning),
             PoolBytes::Ready => Ok(()),
-            PoolBytes::Making | PoolBytes::Elsewhere | PoolBytes::Failed => Err(Refusal::NoPoolYet),
+            missing => Err(Refusal::NoPool(missing)),
         }
     }
 
