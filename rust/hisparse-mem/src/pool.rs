@@ -146,7 +146,7 @@ impl HostPool {
         report: &(dyn Fn(Progress) + Sync),
     ) -> Result<Self, PoolError> {
         check_wishes(&layout, wishes, machine).map_err(PoolError::TooLarge)?;
-        let total = total_bytes(&layout);
+        let total = layout.total_bytes();
         let order = wishes.order(&layout, machine);
         let generation = wishes.state_dir.map(StateDir::new_generation).transpose()?;
         let mut declined = Vec::new();
@@ -212,7 +212,7 @@ impl HostPool {
         check_wishes(layout, wishes, machine)?;
         let mut refused = Ok(());
         for backing in wishes.order(layout, machine) {
-            refused = check_room(backing, total_bytes(layout), wishes, machine);
+            refused = check_room(backing, layout.total_bytes(), wishes, machine);
             if refused.is_ok() {
                 break;
             }
@@ -268,10 +268,6 @@ impl PoolMemory for HostPool {
     }
 }
 
-fn total_bytes(layout: &PoolLayout) -> u64 {
-    layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
-}
-
 fn part_of<'m>(view: &WritableView<'m>, range: &Range<u64>) -> Option<WritableView<'m>> {
     view.sub(range.start, range.end - range.start).ok()
 }
@@ -290,7 +286,7 @@ fn check_wishes(layout: &PoolLayout, wishes: &Wishes<'_>, machine: &Machine) -> 
         problems.push(Problem::new("--pages", "thp", rule, "write `advise` there, or use --pages auto"));
     }
     if wishes.lock {
-        problems.extend(machine.memlock.check(Bytes::new(total_bytes(layout))).err().unwrap_or_default());
+        problems.extend(machine.memlock.check(Bytes::new(layout.total_bytes())).err().unwrap_or_default());
     }
     problems.into_result(())
 }

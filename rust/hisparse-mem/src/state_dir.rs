@@ -12,9 +12,11 @@
 //! with their holders, whatever kills them. Files of older generations are swept at the start of a new one. A start that
 //! comes to nothing takes back what it put there, the folder too; what was there before stays.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use hisparse_core::error::Problem;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -46,29 +48,60 @@ pub enum StateDirError {
     #[error(transparent)]
     NotPut(#[from] NotPut),
     /// Others could reach into it.
-    #[error("{path} must be a folder of this user with mode 0700; run chmod 700 on it, or name another")]
+    #[error("{path} must be a folder of this user with mode 0700")]
     Open {
         /// The folder.
         path: String,
     },
     /// Its files would live on a disk.
-    #[error("{path} is not in memory; mount a tmpfs there (emptyDir with medium: Memory), or name another")]
+    #[error("{path} is not in memory")]
     OnDisk {
         /// The folder.
         path: String,
     },
     /// A service runs there.
-    #[error("another service uses {path}; stop it, or name another folder")]
+    #[error("another service uses {path}")]
     InUse {
         /// The folder.
         path: String,
     },
     /// An engine is attached to the pool of an earlier service.
-    #[error("an engine still uses the pool in {path}; stop it before a new pool is made")]
+    #[error("an engine still uses the pool in {path}")]
     Attached {
         /// The folder.
         path: String,
     },
+}
+
+impl StateDirError {
+    /// What would let it be used.
+    pub fn remedy(&self) -> &'static str {
+        let refused = match self {
+            Self::Failed { errno, .. } => io::Error::from(*errno).kind(),
+            Self::NotPut(refused) => refused.error.kind(),
+            Self::Open { .. } => return "run chmod 700 on it as its owner, or give another folder",
+            Self::OnDisk { .. } => {
+                return "mount a tmpfs there (emptyDir with medium: Memory), or give another folder";
+            }
+            Self::InUse { .. } => return "stop that service, or give another folder",
+            Self::Attached { .. } => return "stop that engine before a new pool is made, or give another folder",
+        };
+        match refused {
+            io::ErrorKind::StorageFull => {
+                "make room there (sizeLimit, or mount -o remount,size=…), or give another folder"
+            }
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                "let the server's user write there, or give another folder"
+            }
+            io::ErrorKind::NotFound => "make the folder that it is to be in, or give another folder",
+            _ => "give another folder",
+        }
+    }
+
+    /// The refusal of the folder at `path`.
+    pub fn problem(&self, path: &Path) -> Problem {
+        Problem::new("--state-dir", path.display(), self.to_string(), self.remedy())
+    }
 }
 
 /// Files that a start puts there beside segments; the lock that keeps others out goes last.

@@ -20,7 +20,7 @@ use hisparse_core::ledger::{Epoch, Ledger, LedgerConfig};
 use hisparse_mem::beside::beside;
 use hisparse_mem::memfd::Identity;
 use hisparse_mem::session_lock::SessionLock;
-use hisparse_mem::state_dir::{StateDir, StateDirError};
+use hisparse_mem::state_dir::StateDir;
 
 use crate::env::MachineEntropy;
 use crate::journal::{self, Found};
@@ -41,7 +41,7 @@ impl Keeping {
     /// The directory cannot be used.
     pub(crate) fn open(socket: Option<&Path>, state_dir: Option<&Path>) -> Result<Self, Problems> {
         if let Some(path) = state_dir {
-            let dir = StateDir::open(path).map_err(|error| state_dir_problem(path, &error))?;
+            let dir = StateDir::open(path).map_err(|error| Problems::one(error.problem(path)))?;
             return Ok(Self { journal: Some(dir.journal()), lock: Some(dir.session_lock()), state_dir: Some(dir) });
         }
         let lock = socket.map(|socket| SessionLock::at(&beside(socket, ".sessions")));
@@ -58,10 +58,6 @@ impl Keeping {
     fn engine_lives(&self) -> bool {
         self.lock.as_ref().is_some_and(SessionLock::is_held)
     }
-}
-
-pub(crate) fn state_dir_problem(path: &Path, error: &StateDirError) -> Problems {
-    Problems::one(Problem::new("--state-dir", path.display(), error.to_string(), "give another folder"))
 }
 
 /// Where the pool's bytes come from.
@@ -138,7 +134,7 @@ impl Past {
         };
         let from = match &keeping.state_dir {
             Some(dir) => {
-                let files = dir.open_segments().map_err(|error| state_dir_problem(dir.path(), &error))?;
+                let files = dir.open_segments().map_err(|error| Problems::one(error.problem(dir.path())))?;
                 files_of(&pool, &files).then_some(PoolFrom::Files(pool, files))
             }
             None => lives.then_some(PoolFrom::Engine(pool)),

@@ -6,7 +6,8 @@
 //! ```
 //! A decision takes about a microsecond, so the lock is shorter than any hand-over to another thread would be. What it
 //! guards: [`State`]. What may be called while it is held: the ledger, its queue, sending an answer to a waiter; never
-//! I/O, never anything that blocks. Room freed by a decision goes to the queue within the same lock, so the next
+//! I/O, never anything that blocks, but where the pool is gone and the journal begins anew with it
+//! ([`Node::begin_anew`]): no decision may fall between the two. Room freed by a decision goes to the queue within the same lock, so the next
 //! call sees both.
 
 mod config;

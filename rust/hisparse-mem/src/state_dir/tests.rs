@@ -73,7 +73,23 @@ fn a_folder_others_can_reach_into_is_refused_with_the_remedy() {
     let Some(folder) = folder() else { return };
     let shared = std::os::unix::fs::PermissionsExt::from_mode(0o750);
     std::fs::set_permissions(folder.path(), shared).unwrap();
-    assert!(StateDir::open(folder.path()).unwrap_err().to_string().contains("chmod 700"));
+    assert!(StateDir::open(folder.path()).unwrap_err().remedy().contains("chmod 700"));
+}
+
+#[test]
+fn a_refusal_names_the_folder_and_once_what_helps() {
+    let Some(home) = folder() else { return };
+    let _first = StateDir::open(home.path()).unwrap();
+    let missing = home.path().join("a/b");
+    for (path, rule, remedy) in [
+        (home.path(), "another service uses", "stop that service"),
+        (&missing, "cannot make", "make the folder that it is to be in"),
+    ] {
+        let said = StateDir::open(path).unwrap_err().problem(path).to_string();
+        let shown = path.display().to_string();
+        assert!(said.starts_with(&format!("--state-dir is {shown}: {rule}")) && said.contains(remedy), "{said}");
+        assert_eq!(said.matches("another folder").count(), 1, "{said}");
+    }
 }
 
 #[test]

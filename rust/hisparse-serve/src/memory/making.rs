@@ -16,7 +16,6 @@ use std::time::Duration;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::layout::pool::PoolLayout;
 use hisparse_core::limits::MAX_SOCKET_PATH_BYTES;
-use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
 use hisparse_mem::attach::server::{AttachServer, Share, Terms, Wanted};
 use hisparse_mem::machine::Machine;
@@ -24,6 +23,7 @@ use hisparse_mem::pool::{HostPool, PoolError};
 use hisparse_mem::populate::Workers;
 use hisparse_mem::root::Root;
 use hisparse_mem::session_lock::SessionLock;
+use hisparse_mem::state_dir::StateDir;
 
 use super::{Hosting, MemoryConfig, attach_beside};
 use crate::beginning::{Keeping, PoolFrom};
@@ -86,7 +86,7 @@ impl Prepared {
             HostPool::check(&config.layout, &config.wishes(workers.clone(), keeping.state_dir.as_ref()), &machine)?;
         }
         let (wake, wakes) = sync_channel(1);
-        let total_bytes = AtomicU64::new(total(&config.layout));
+        let total_bytes = AtomicU64::new(config.layout.total_bytes());
         let hosting = Hosting {
             made_bytes: AtomicU64::new(0),
             total_bytes,
@@ -165,7 +165,7 @@ fn make(node: &Node, hosting: &Hosting, prepared: &Prepared) -> Result<Arc<HostP
     let Prepared { config, machine, workers, keeping, .. } = prepared;
     let wishes = config.wishes(workers.clone(), keeping.state_dir.as_ref());
     let pool = HostPool::create(config.layout.clone(), &wishes, machine, &|now| hosting.report(now))
-        .map_err(|error| refused(error, &config.layout))?;
+        .map_err(|error| refused(error, &config.layout, keeping.state_dir.as_ref()))?;
     // The heap stand-in has no files, and outlives nobody.
     if let Ok(segments) = pool.kept() {
         node.remember(&Note::Pool(KeptPool { layout: config.layout.clone(), segments }));
@@ -196,17 +196,11 @@ impl Prepared {
     }
 }
 
-fn total(layout: &PoolLayout) -> u64 {
-    layout.segment_bytes().iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
-}
-
-fn refused(error: PoolError, layout: &PoolLayout) -> Problems {
-    let wanted = Bytes::new(total(layout));
+fn refused(error: PoolError, layout: &PoolLayout, state_dir: Option<&StateDir>) -> Problems {
+    let wanted = Bytes::new(layout.total_bytes());
     match error {
         PoolError::TooLarge(problems) => problems,
         PoolError::Segment(error) => Problems::one(error.problem(FIELD, wanted)),
-        PoolError::StateDir(error) => {
-            Problems::one(Problem::new("--state-dir", show_size(wanted), error.to_string(), "give another folder"))
-        }
+        PoolError::StateDir(error) => Problems::one(error.problem(state_dir.map_or(Path::new(""), StateDir::path))),
     }
 }

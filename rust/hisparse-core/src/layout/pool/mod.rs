@@ -174,6 +174,11 @@ impl PoolLayout {
         &self.segment_bytes
     }
 
+    /// Bytes of all its segments together.
+    pub fn total_bytes(&self) -> u64 {
+        self.segment_bytes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes))
+    }
+
     /// Bytes that hold rows and keys: the planner's `host_bytes`. Segments add less than a page per region to it.
     pub fn payload_bytes(&self) -> u64 {
         self.regions.iter().fold(0, |sum, region| sum + region.page_pitch_bytes * self.pages)
