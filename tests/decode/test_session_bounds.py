@@ -386,3 +386,16 @@ def test_a_shape_of_other_parts_or_of_rows_that_attention_does_not_read_is_refus
     odd = replace(SHAPE, row_format=RowFormat("other", 640))
     with pytest.raises(InvalidInput, match=r"row_format\.row_bytes is 640"):
         DecodeSession(odd, HostCopy.allocate(odd), "cpu")
+
+
+def test_index_keys_of_another_shape_than_the_rows_are_refused() -> None:
+    host = HostCopy.allocate(SHAPE)
+    first, second = host.keys
+    for keys, field in (
+        ((first,), "host.keys is 1: must be 2"),
+        ((first[:3], second), "host.key_pages is 3: must be 24"),
+        ((first, second.float()), r"host.key_dtype is torch.float32: must be torch.uint8"),
+        ((first, second.to("meta")), "host.key_device is meta: must be cpu"),
+    ):
+        with pytest.raises(InvalidInput, match=field):
+            DecodeSession(SHAPE, replace(host, keys=keys), "cpu")

@@ -106,9 +106,13 @@ class HostCopy:
                 problems.append(Problem(field, str(value), rule, "plan both for one model and one KV type"))
 
         expect("host.groups", tuple(rows.layers for rows in self.rows), shape.layer_groups)
-        for rows, keys in zip(self.rows, self.keys, strict=True):
+        expect("host.keys", len(self.keys), len(shape.layer_groups))
+        for rows, keys in zip(self.rows, self.keys, strict=False):
             expect("host.row_bytes", rows.row_bytes, shape.row_format.row_bytes)
             expect("host.key_page_bytes", int(keys.shape[-1]), shape.key_page_bytes)
+            expect("host.key_pages", int(keys.shape[0]), rows.pages)
+            expect("host.key_dtype", keys.dtype, torch.uint8)
+            expect("host.key_device", keys.device.type, "cpu")
             if problems:
                 break
         if problems:
