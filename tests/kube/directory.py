@@ -129,6 +129,7 @@ class Scene:
     namespace: str
     folder: Path
     router: Account
+    pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Served] = field(default_factory=dict)
     publishers: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     logs: dict[str, Path] = field(default_factory=dict)
@@ -136,9 +137,12 @@ class Scene:
     refresh_s: str = "60"
     """So seldom that what is seen sooner was written because it changed."""
 
-    def node(self, name: str, *flags: str, wait: bool = True) -> Served:
-        """A service on a socket and on loopback, and its publisher; after its first status, unless not to wait."""
-        pod = Pod(self.kube, self.namespace, name).make()
+    def node(self, name: str, *flags: str, wait: bool = True, of: str = "") -> Served:
+        """A service on a socket and on loopback, and its publisher; after its first status, unless not to wait.
+
+        It is in a pod of its own, or in the one `of` another node, under whose name it is then published.
+        """
+        pod = self.pods[name] = self.pods[of] if of else Pod(self.kube, self.namespace, name).make()
         address = f"127.0.0.1:{free_port()}"
         served = self.nodes[name] = start(self.folder / f"{name}.sock", *SMALL, "--listen", address, *flags)
         self.logs[name] = self.folder / f"{name}.log"
@@ -154,7 +158,7 @@ class Scene:
                 text=True,
             )
         if wait:
-            until(lambda: self.shown(name).get("status"))
+            until(lambda: self.shown(pod.name).get("status"))
         return served
 
     def shown(self, name: str) -> dict[str, Any]:

@@ -192,6 +192,28 @@ def test_a_node_whose_publisher_is_told_to_stop_has_left(scene: Scene) -> None:
     assert "Traceback" not in scene.log("decode-0")
 
 
+def test_of_two_publishers_of_one_object_the_second_names_the_first_at_once_and_who_stops_takes_no_node_away(
+    scene: Scene,
+) -> None:
+    scene.node("decode-0")
+    first = scene.shown("decode-0")["spec"]["address"]
+    scene.node("second", wait=False, of="decode-0")
+    until(lambda: scene.shown("decode-0")["spec"]["address"] != first)
+    until(lambda: "the Lease is written" in scene.log("second"))
+    assert scene.log("second").splitlines()[1].startswith(f"warning: {first} was published as this HisparseNode ")
+    publisher = scene.publishers["decode-0"]
+    publisher.terminate()
+    assert publisher.wait(timeout=10) == 0
+    second = scene.shown("decode-0")["spec"]["address"]
+    assert scene.log("decode-0").splitlines()[-1] == f"this HisparseNode and its Lease are left to {second}"
+    assert scene.state("decode-0") == "Serving"
+    assert scene.lease("decode-0").spec.holder_identity
+    other = scene.publishers["second"]
+    other.terminate()
+    assert other.wait(timeout=10) == 0
+    assert scene.state("decode-0") == "Stopped", "nobody else is there any more"
+
+
 def test_an_object_that_is_deleted_is_written_again(scene: Scene) -> None:
     scene.refresh_s = "5"
     scene.node("decode-0")

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from hisparse_svc.kube.api import Rejected
 from hisparse_svc.kube.objects import SERVING, Condition, Identity
 from hisparse_svc.rpc.values import Capacity, Fit, Pool, ServerInfo
 
 if TYPE_CHECKING:
-    from hisparse_svc.kube.api import Away, Rejected
+    from hisparse_svc.kube.api import Away
 
 STARTED = datetime(2026, 11, 30, 5, 0, tzinfo=UTC)
 IDENTITY = Identity("serving", "decode-0", "10.0.0.7:7411", "0c0ffee0-0000-4000-8000-000000000001")
@@ -66,6 +67,16 @@ class Server:
         return (
             {**body, "spec": {"address": self.addresses.pop()}} if path.endswith("/status") and self.addresses else body
         )
+
+    there: dict[str, Any] | None = None
+    """What a look finds; `None` where it is refused, as where nothing is there."""
+
+    def look(self, path: str, body: dict[str, Any], *, manager: str, timeout_s: float) -> dict[str, Any]:
+        assert (manager, timeout_s <= 5) == ("hisparse-look", True)
+        assert (path.rpartition("/")[2], set(body)) == ("decode-0", {"apiVersion", "kind", "metadata"})
+        if self.there is None:
+            raise Rejected(422, "Invalid", "spec: Required value")
+        return self.there
 
     def take(self) -> list[str]:
         """What was written since the last look, by the ends of the paths."""

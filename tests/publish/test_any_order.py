@@ -40,6 +40,14 @@ class Store:
             self.objects[name] = {**self.objects.get(name, {}), **body}
         return body
 
+    def look(self, path: str, body: dict[str, Any], *, manager: str, timeout_s: float) -> dict[str, Any]:
+        del body, manager, timeout_s
+        if self.failure is not None:
+            raise self.failure
+        if path not in self.objects:
+            raise Rejected(422, "Invalid", "spec: Required value")
+        return self.objects[path]
+
     def found(self, kind: str) -> dict[str, Any]:
         """The one object of a kind; empty where there is none."""
         return next((each for path, each in self.objects.items() if f"/{kind}/" in path), {})

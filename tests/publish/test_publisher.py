@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hisparse_svc.kube.api import Away, Rejected, Untrusted
-from hisparse_svc.kube.objects import DRAINING, RECOVERING, UNREACHABLE, Condition
+from hisparse_svc.kube.objects import DRAINING, RECOVERING, UNREACHABLE, Condition, stamp
 from hisparse_svc.kube.publisher import Publisher
 from hisparse_svc.kube.telling import Teller
 
@@ -193,6 +194,53 @@ def test_an_address_that_somebody_else_wrote_is_told_and_written_back() -> None:
     )
     scene.node.seen = condition(pages=100)
     assert scene.at(12.0)[0] == STATUS, "and the object is left alone once it is right"
+
+
+def published(address: str, age_s: float, state: str = "Serving") -> dict[str, Any]:
+    refreshed_at = stamp(datetime.now(UTC) - timedelta(seconds=age_s))
+    return {"spec": {"address": address}, "status": {"state": state, "refreshedAt": refreshed_at}}
+
+
+def test_a_publisher_that_runs_under_the_same_name_is_named_before_the_first_write() -> None:
+    scene = Scene()
+    scene.server.there = published("10.0.0.9:7411", 4)
+    assert scene.at(0.0) == [OBJECT, STATUS, LEASE]
+    text = "warning: 10.0.0.9:7411 was published as this HisparseNode 4 s ago; if its publisher still runs, "
+    assert scene.lines[0] == f"{text}give each node a name of its own: two that share one take turns"
+    scene.at(60.0)
+    assert sum("was published" in line for line in scene.lines) == 1
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        published("10.0.0.7:7411", 4),
+        published("10.0.0.9:7411", 4, "Stopped"),
+        published("10.0.0.9:7411", 3_600),
+        {"spec": {"address": "10.0.0.9:7411"}},
+        {"spec": {"address": "10.0.0.9:7411"}, "status": {"state": "Serving", "refreshedAt": "nonsense"}},
+        {},
+        None,
+    ],
+)
+def test_what_a_publisher_of_before_left_there_is_no_other_one(there: dict[str, Any] | None) -> None:
+    scene = Scene()
+    scene.server.there = there
+    assert scene.at(0.0) == [OBJECT, STATUS, LEASE]
+    assert scene.lines == ["the HisparseNode is written", "the Lease is written"]
+
+
+def test_who_stops_leaves_what_another_publisher_has_to_that_one() -> None:
+    scene = Scene()
+    scene.at(0.0)
+    scene.server.take()
+    scene.server.there = published("10.0.0.9:7411", 1)
+    scene.publisher.goodbye()
+    assert scene.server.take() == []
+    assert scene.lines[-1] == "this HisparseNode and its Lease are left to 10.0.0.9:7411"
+    scene.server.there = published("10.0.0.9:7411", 1, "Stopped")
+    scene.publisher.goodbye()
+    assert scene.server.take() == [STATUS, LEASE]
 
 
 def test_who_stops_says_so_and_lets_its_lease_go() -> None:

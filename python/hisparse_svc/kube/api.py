@@ -168,7 +168,19 @@ class Api:
             Away: It does not answer.
             Rejected: It says no.
         """
-        query = {"fieldManager": manager, "force": "true"}
+        return self._patch(path, body, {"fieldManager": manager}, timeout_s)
+
+    def look(self, path: str, body: Document, *, manager: str, timeout_s: float = CALL_S) -> Document:
+        """Give what `apply` would leave there, and leave all as it is: so an account sees that may only write.
+
+        Raises:
+            Away: It does not answer.
+            Rejected: It says no, also where `body` alone would be no object and none is there.
+        """
+        return self._patch(path, body, {"fieldManager": manager, "dryRun": "All"}, timeout_s)
+
+    def _patch(self, path: str, body: Document, query: dict[str, str], timeout_s: float) -> Document:
+        query = {**query, "force": "true"}
         return _document(self._send("PATCH", path, query, timeout_s=timeout_s, body=json.dumps(body).encode()).data)
 
     def watch(self, path: str, query: Mapping[str, Any], *, longest_s: int) -> Events:

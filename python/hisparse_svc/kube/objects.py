@@ -24,6 +24,8 @@ LABEL = "hisparse.io/node"
 """On a node's Lease, so that routers see no others."""
 MANAGER = "hisparse-publish"
 """Owner of the fields that a publisher applies."""
+LOOKER = "hisparse-look"
+"""As whom a publisher looks at what is there: it never owns a field."""
 MOST_REASON = 1_000
 """Letters of a state's reason; the schema allows a few more."""
 
@@ -88,6 +90,12 @@ def node_body(identity: Identity, info: values.ServerInfo) -> Document:
             "version": info.version,
         },
     }
+
+
+def named_body(identity: Identity) -> Document:
+    """Give the object's name alone, which changes nothing of it."""
+    metadata = {"name": identity.name, "namespace": identity.namespace}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata}
 
 
 def status_body(identity: Identity, seen: Condition, now: datetime) -> Document:
@@ -166,6 +174,18 @@ def _metadata(identity: Identity) -> Document:
 def stamp(moment: datetime) -> str:
     """Write a time as the API has it, in microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def serving_address(document: Document) -> tuple[str, datetime | None]:
+    """Give where an object says that its node is, and when its publisher last said so; empty where it has stopped."""
+    status = document.get("status") or {}
+    if not status or status.get("state") == STOPPED:
+        return "", None
+    try:
+        refreshed_at = datetime.fromisoformat(status["refreshedAt"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        refreshed_at = None
+    return str((document.get("spec") or {}).get("address", "")), refreshed_at
 
 
 def written_at(document: Document, subresource: str = "") -> datetime | None:

@@ -5,7 +5,7 @@
     FollowedNode ─► wake ─► step ─┬─ who it is      (once, and when it is another)   ┐ one backoff
                                   ├─ what it has    (Pace says when)                 ┘
                                   └─ its Lease      (a third of its duration; not while the node is silent)
-    stop ─► state Stopped, Lease released
+    stop ─► state Stopped, Lease released: unless another publisher has the object by now
 
 Whatever the API server says, the node goes on: it does not know of this. Each failure is told with what to do, counted,
 and tried again after a rest.
@@ -37,7 +37,9 @@ SHORTEST_LEASE_S, LONGEST_LEASE_S = 5, 600
 WRITE_S = 5.0
 """Longest that one write may take: less than the third of a Lease that is left when it is renewed."""
 GOODBYE_S = 2.0
-"""Longest that each of the two last writes may take."""
+"""Longest that each of the two last writes may take, …"""
+LAST_LOOK_S = 1.0
+"""… and the look before them."""
 LOOK_S = 1.0
 """Longest between two looks at the node: it falls silent without a word."""
 
@@ -47,6 +49,10 @@ class Writes(Protocol):
 
     def apply(self, path: str, body: Document, *, manager: str, timeout_s: float) -> Document:
         """Make or change an object."""
+        ...
+
+    def look(self, path: str, body: Document, *, manager: str, timeout_s: float) -> Document:
+        """Give what `apply` would leave there."""
         ...
 
 
@@ -90,6 +96,8 @@ class Publisher:
         self._rests = {"node": Backoff(chance=chance), "lease": Backoff(chance=chance)}
         self._is: Document | None = None
         """The object without its status, as it was applied last."""
+        self._looked = False
+        """Whether another publisher was looked for, before the first write."""
         self._renew_at = 0.0
         self._wake = wake if wake is not None else threading.Event()
 
@@ -124,6 +132,11 @@ class Publisher:
         identity = self._identity
         assert seen.info is not None  # noqa: S101 - the caller has looked
         body = objects.node_body(identity, seen.info)
+        if not self._looked:
+            self._looked = True
+            address, refreshed_at = self._other(WRITE_S)
+            if address and refreshed_at is not None:
+                self._teller.shared(address, (datetime.now(UTC) - refreshed_at).total_seconds())
         if body != self._is and not self._write_who(body, now):
             return
         status = objects.status_body(identity, seen, datetime.now(UTC))
@@ -137,6 +150,16 @@ class Publisher:
         if found != identity.address:
             self._teller.contested(found, now)
             self._write_who(body, now)
+
+    def _other(self, most_s: float) -> tuple[str, datetime | None]:
+        """Give the address that another publisher wrote into the object, and when; empty where none is to be seen."""
+        path = objects.nodes_path(self._identity.namespace, self._identity.name)
+        try:
+            there = self._api.look(path, objects.named_body(self._identity), manager=objects.LOOKER, timeout_s=most_s)
+        except (Away, Rejected):  # nothing is there, or a policy hides it; what is wrong the writes will say
+            return "", None
+        address, refreshed_at = objects.serving_address(there)
+        return ("", None) if address == self._identity.address else (address, refreshed_at)
 
     def _write_who(self, body: Document, now: float) -> bool:
         """Write who the node is; whether it is done."""
@@ -166,10 +189,17 @@ class Publisher:
             return None
 
     def goodbye(self) -> None:
-        """Say that the node leaves, and that nobody vouches for it any more; each is tried once."""
+        """Say that the node leaves, and that nobody vouches for it any more; each is tried once.
+
+        Where another publisher wrote the object last, it and the Lease are left to that one.
+        """
         identity, seen = self._identity, self._node.condition()
         if self._is is None:
             return  # it never came
+        address, _ = self._other(LAST_LOOK_S)
+        if address:  # or its node would be away until its next write
+            self._teller.left_to(address)
+            return
         moment = datetime.now(UTC)
         left = replace(seen, state=objects.STOPPED, reason="its publisher was stopped")
         writes: list[tuple[str, str, dict[str, Any]]] = [

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from hisparse_svc.errors import InvalidInput, Problem
 from hisparse_svc.kube.api import TRUST, Away, Rejected, Untrusted
 from hisparse_svc.kube.objects import SERVING, UNREACHABLE
+from hisparse_svc.kube.pace import JITTER, LONGEST_REFRESH_S
 from hisparse_svc.rpc.target import HOST_PORT
 
 if TYPE_CHECKING:
@@ -145,6 +146,18 @@ class Teller:
             text = f"another publisher, or a hand, wrote {address} into this HisparseNode"
             remedy = "give each node a name of its own"
             self.line("warning", f"{text}; {remedy}", event="contested", address=address)
+
+    def shared(self, address: str, age_s: float) -> None:
+        """Another publisher wrote this object not long ago, and did not say that it stopped."""
+        if age_s > LONGEST_REFRESH_S * (1 + JITTER):  # it would have written again
+            return
+        text = f"{address} was published as this HisparseNode {max(age_s, 0.0):.0f} s ago"
+        remedy = "if its publisher still runs, give each node a name of its own: two that share one take turns"
+        self.line("warning", f"{text}; {remedy}", event="shared", address=address)
+
+    def left_to(self, address: str) -> None:
+        """The publisher stops, and another one has the object."""
+        self.line("info", f"this HisparseNode and its Lease are left to {address}", event="left", address=address)
 
     def line(self, level: str, message: str, **fields: Any) -> None:
         """Print one line."""
