@@ -34,6 +34,8 @@ def test_it_shows_every_node_and_what_fits_where(serve: Callable[..., Served]) -
     assert {name: node["state"] for name, node in nodes.items()} == {"a": "live", "b": "draining", "c": "silent"}
     assert nodes["a"]["free"] == {"host_pages": 153, "seats": 3, "indexer_tokens": 9_792, "request_slots": 1_023}
     assert [(fit["tokens"], fit["count"]) for fit in nodes["a"]["fits"]] == [(8_192, 1), (64, 3)]
+    assert [fit["reason"] for fit in nodes["a"]["fits"]] == ["POOL_BUSY", "POOL_BUSY"]
+    assert [fit["reason"] for fit in nodes["b"]["fits"]] == ["DRAINING", "DRAINING"], "and not its binding pool"
     assert 0 <= nodes["a"]["age_ms"] < 5_000
     assert "there is no socket" in nodes["c"]["failure"]
     assert told.document["fits"] == [

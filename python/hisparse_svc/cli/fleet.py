@@ -75,7 +75,10 @@ def _known(seen: Capacity) -> dict[str, Any]:
         "free": {pool.name: _room(seen, pool.name) for pool in seen.pools},
         "largest_grant_tokens": seen.largest_grant_tokens,
         "max_request_tokens": seen.max_request_tokens,
-        "fits": [{"tokens": fit.tokens, "count": fit.count, "binding": fit.binding} for fit in seen.fits],
+        "fits": [
+            {"tokens": fit.tokens, "count": fit.count, "binding": fit.binding, "reason": fit.reason or None}
+            for fit in seen.fits
+        ],
     }
 
 
