@@ -44,12 +44,14 @@ that needs one of them imports it when it is first asked for. Errors derive from
 
 
 NATIVE = "hisparse_svc._core"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
 class Found:
     """Where a name is defined."""
 
+    module: str
     node: ast.stmt
     text: str
     native: object = None
@@ -81,23 +83,46 @@ class Sources:
         raise SystemExit(f"{module} has no __all__: say what it promises")
 
     def find(self, module: str, name: str) -> Found:
-        """Follow a name to where it is defined."""
+        """Follow a name to where it is defined, or end."""
+        found = self.look_for(module, name)
+        if found is None:
+            raise SystemExit(f"{module}.{name} is promised and defined nowhere")
+        return found
+
+    def look_for(self, module: str, name: str) -> Found | None:
+        """Follow a name to where it is defined; `None` where that is outside of this package."""
         tree = self.tree(module)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
                 native = getattr(_core, name) if module == NATIVE else None
-                return Found(node, described(node, docstring_of(node, native)), native)
+                return Found(module, node, described(node, docstring_of(node, native)), native)
             targets = node.targets if isinstance(node, ast.Assign) else []
             if isinstance(node, ast.AnnAssign):
                 targets = [node.target]
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-                return Found(node, text_below(tree, node))
+                return Found(module, node, text_below(tree, node))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("hisparse_svc"):
                 for alias in node.names:
                     if (alias.asname or alias.name) == name:
-                        return self.find(node.module, alias.name)
-        raise SystemExit(f"{module}.{name} is promised and defined nowhere")
+                        return self.look_for(node.module, alias.name)
+        return None
+
+    def whole_class(self, found: Found) -> list[ast.stmt]:
+        """Give what a class has, also from bases that are promised nowhere, and so have no entry of their own."""
+        node = found.node
+        assert isinstance(node, ast.ClassDef)
+        body = list(node.body)
+        public = {name for package in PACKAGES for name in self.promised(package)}
+        for base in node.bases:
+            named = base.value if isinstance(base, ast.Subscript) else base
+            if isinstance(named, ast.Name) and named.id not in public:
+                inherited = self.look_for(found.module, named.id)
+                if inherited is not None and isinstance(inherited.node, ast.ClassDef):
+                    own = {member.name for member in body if isinstance(member, FUNCTIONS)}
+                    more = self.whole_class(inherited)
+                    body += [each for each in more if not (isinstance(each, FUNCTIONS) and each.name in own)]
+        return body
 
 
 def docstring_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, native: object) -> str:
@@ -127,17 +152,17 @@ def text(root: Path) -> str:
     parts = [HEAD]
     for package, what in PACKAGES.items():
         parts.append(f"## `{package}`\n\n{what}\n")
-        parts += [entry(name, sources.find(package, name)) for name in sources.promised(package)]
+        parts += [entry(name, sources.find(package, name), sources) for name in sources.promised(package)]
     return "\n".join(parts)
 
 
-def entry(name: str, found: Found) -> str:
+def entry(name: str, found: Found, sources: Sources) -> str:
     """Describe one name."""
     node = found.node
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return f"### `{name}`\n\n```python\n{signature(node)}\n```\n\n{body(found.text)}\n"
     if isinstance(node, ast.ClassDef):
-        return f"### `{name}`\n\n{body(found.text)}\n{members(node, found.native)}"
+        return f"### `{name}`\n\n{body(found.text)}\n{members(sources.whole_class(found), found.native)}"
     value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None else None
     shown = ast.unparse(value) if value is not None else ""
     told = f"\n\n{body(found.text)}" if found.text else ""
@@ -155,13 +180,13 @@ def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, method: bool = Fa
     return f"{start} {node.name}({ast.unparse(arguments.args)}){back}"
 
 
-def members(node: ast.ClassDef, native: object) -> str:
+def members(of_class: list[ast.stmt], native: object) -> str:
     """Describe what a class has: fields and properties in one table, methods in another."""
     fields, methods = [], []
-    for place, member in enumerate(node.body):
+    for place, member in enumerate(of_class):
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
             if not member.target.id.startswith("_"):
-                below = node.body[place + 1 : place + 2]
+                below = of_class[place + 1 : place + 2]
                 fields.append((member.target.id, ast.unparse(member.annotation), below_field(below)))
         elif isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
             marks = {ast.unparse(mark).split("(")[0] for mark in member.decorator_list}

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import message_factory
-from hisparse_svc import aio, client
+from hisparse_svc import aio, client, fleet
 from hisparse_svc._proto import admin_pb2, admission_pb2, budget_pb2, capacity_pb2
+from hisparse_svc.fleet import settings
 from hisparse_svc.rpc import calls, values
 
 ROOT = Path(__file__).parents[2]
@@ -78,3 +79,9 @@ def test_the_two_clients_have_the_same_methods_with_the_same_parameters() -> Non
 def test_what_admit_takes_by_name_is_what_a_request_has() -> None:
     lengths = ["prompt_tokens", "max_new_tokens"]
     assert [field.name for field in fields(values.Request)] == [*lengths, *values.RequestFields.__annotations__]
+
+
+def test_what_both_fleets_take_by_name_is_what_is_read() -> None:
+    taken = [name for name in inspect.signature(settings.read).parameters if name != "nodes"]
+    assert list(settings.Fields.__annotations__) == taken
+    assert all(f"{name}:" in (fleet.Fleet.__doc__ or "") for name in taken), "each is explained"

@@ -19,21 +19,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from hisparse_svc import aio as clients
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.fleet import settings as reading
 from hisparse_svc.fleet.aio_node import HeldLease, Node
-from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
 from hisparse_svc.fleet.following import Follower
 from hisparse_svc.fleet.journey import Ask, Journey, Rest, Settle
 from hisparse_svc.fleet.settings import CLOSE_S
 from hisparse_svc.fleet.shell import Shell
-from hisparse_svc.rpc import calls, values
-from hisparse_svc.rpc.refusals import CLOSED, Unreachable
+from hisparse_svc.rpc import values
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
+    from hisparse_svc.fleet import settings as reading
+    from hisparse_svc.fleet.book import Known, NodeView, Ranked
     from hisparse_svc.fleet.directories import Directory, Member
-    from hisparse_svc.rpc.tls import Tls
 
 __all__ = ["Fleet", "HeldLease"]
 
@@ -49,26 +47,12 @@ class Fleet(Shell[Node]):
 
     _listed: asyncio.Event
 
-    def __init__(
-        self,
-        nodes: str | Iterable[str | Member] | Directory,
-        *,
-        tls: Tls | None = None,
-        lengths: Iterable[int] = (),
-        policy: str | None = None,
-        choices: int | None = None,
-        timeout_s: float = calls.TIMEOUT_S,
-        attempt_s: float | None = None,
-        ttl_s: float | None = None,
-        stale_after_s: float | None = None,
-    ) -> None:
-        settings = reading.read(nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s)
-        super().__init__(settings, Book(policy=policy, choices=choices, stale_after_s=stale_after_s))
+    def __init__(self, nodes: str | Iterable[str | Member] | Directory, **fields: Unpack[reading.Fields]) -> None:
+        super().__init__(nodes, **fields)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._taking_back: set[asyncio.Task[Any]] = set()
         """What a close waits for."""
-        self._closing = False
         self._listed = asyncio.Event()
         self._pingers = asyncio.Semaphore(PINGERS)
         self._spawn(self._ping_all())
@@ -107,30 +91,16 @@ class Fleet(Shell[Node]):
                     if held is not None:
                         return held
 
-    def journey(self, request: values.Request, *, wait_s: float = 0.0, instead_of: HeldLease | None = None) -> Journey:
-        """Begin a request's way without making a call, as `hisparse_svc.fleet.Fleet.journey`."""
-        self._check_open()
-        return Journey(self._book, self._settings, request, wait_s=wait_s, instead_of=instead_of)
-
     async def _ask(self, journey: Journey, known: Known) -> HeldLease | None:
-        node = self._nodes.get(known)
-        if node is None:  # it has left just now
-            journey.abandoned()
+        node = self._to_ask(journey, known)
+        if node is None:
             return None
-        node.hold(1)
-        try:
-            admission = journey.call.read(await node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1))
-        except HiSparseError as failure:
-            try:
-                journey.failed(known, failure)
-            finally:
-                if not journey.settling:  # else when that is done
-                    node.hold(-1)
+        admission = None
+        with self._asking(journey, known, node):
+            answer = await node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1)
+            admission = journey.call.read(answer)
+        if admission is None:  # the journey knows why
             return None
-        except BaseException:
-            node.hold(-1)
-            journey.abandoned()
-            raise
         journey.granted(known, admission)
         return HeldLease(node, admission, tuple(journey.attempts), journey.lease_ends_at)
 
@@ -149,7 +119,7 @@ class Fleet(Shell[Node]):
         """Make one step; whether there may be another."""
         word, seconds = settle.pace.next(time.monotonic())
         if word == "rest":
-            await asyncio.sleep(min(seconds, most_s, 0.05 if self._closing else math.inf))
+            await asyncio.sleep(min(seconds, most_s, 0.05 if self._closing.is_set() else math.inf))
         elif word == "release":
             node, answered = self._nodes.get(settle.known), False
             with contextlib.suppress(HiSparseError):
@@ -163,7 +133,7 @@ class Fleet(Shell[Node]):
         over: float | None = None
         try:
             while await self._take_back_step(settle, math.inf):
-                if self._closing:
+                if self._closing.is_set():
                     over = over or time.monotonic() + CLOSE_S
                     if time.monotonic() > over:
                         break
@@ -197,15 +167,6 @@ class Fleet(Shell[Node]):
             await asyncio.sleep(0.01)
         return True
 
-    def check(self) -> None:
-        """As `hisparse_svc.fleet.Fleet.check`."""
-        self._book.check()
-
-    @property
-    def failure(self) -> HiSparseError | None:
-        """As `hisparse_svc.fleet.Fleet.failure`."""
-        return self._book.failure
-
     async def _has_listed(self, timeout_s: float | None = None) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience_s() if timeout_s is None else timeout_s):
@@ -220,7 +181,7 @@ class Fleet(Shell[Node]):
         return Node(known, self._book, self._settings, pingers=self._pingers, spawn=self._spawn, forget=self._forget)
 
     def _take_members(self, members: tuple[Member, ...]) -> None:
-        if not self._closing:
+        if not self._closing.is_set():
             super()._take_members(members)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -245,17 +206,13 @@ class Fleet(Shell[Node]):
 
     async def close(self) -> None:
         """Close the connections; leases live on until they are released or end."""
-        self._closing = True
+        self._closing.set()
         await asyncio.gather(*self._taking_back, return_exceptions=True)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(node.client.close() for node in self._nodes.values()))
         await asyncio.to_thread(self._follower.close)
-
-    def _check_open(self) -> None:
-        if self._closing:
-            raise Unreachable(CLOSED)
 
     async def __aenter__(self) -> Fleet:
         """Give the fleet itself."""

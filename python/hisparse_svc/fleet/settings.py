@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from hisparse_svc import _core
 from hisparse_svc.errors import Gathered
 from hisparse_svc.fleet import directories
+from hisparse_svc.fleet.book import Book
 from hisparse_svc.fleet.directories import StaticList
 from hisparse_svc.rpc import calls
 from hisparse_svc.rpc.target import resolve
@@ -41,19 +42,35 @@ class Settings:
         return None if resolve(target).socket is not None else self.tls
 
 
+class Fields(TypedDict, total=False):
+    """What both fleets take by name; `hisparse_svc.fleet.Fleet` says what each means."""
+
+    tls: Tls | None
+    lengths: Iterable[int]
+    policy: str | None
+    choices: int | None
+    timeout_s: float
+    attempt_s: float | None
+    ttl_s: float | None
+    stale_after_s: float | None
+
+
 def read(
     nodes: str | Iterable[str | Member] | Directory,
     *,
-    tls: Tls | None,
-    lengths: Iterable[int],
-    timeout_s: float,
-    attempt_s: float | None,
-    ttl_s: float | None,
-) -> Settings:
-    """Read what a fleet was given.
+    tls: Tls | None = None,
+    lengths: Iterable[int] = (),
+    policy: str | None = None,
+    choices: int | None = None,
+    timeout_s: float = calls.TIMEOUT_S,
+    attempt_s: float | None = None,
+    ttl_s: float | None = None,
+    stale_after_s: float | None = None,
+) -> tuple[Settings, Book]:
+    """Read what a fleet was given; gives its settings, and a book with no node yet.
 
     Raises:
-        InvalidInput: Everything wrong with it.
+        InvalidInput: Everything wrong with it; with the book's rules only where nothing else is.
     """
     found, defaults, asked = Gathered(), _core.fleet_defaults(), tuple(lengths)
     directory = found.read(_directory, nodes)
@@ -65,7 +82,8 @@ def read(
         found.read(tls.credentials)
     found.end()
     assert directory is not None and attempt is not None and ttl is not None  # noqa: S101, PT018 - nothing was found
-    return Settings(directory, tls, asked, timeout, attempt, ttl)
+    settings = Settings(directory, tls, asked, timeout, attempt, ttl)
+    return settings, Book(policy=policy, choices=choices, stale_after_s=stale_after_s)
 
 
 def _directory(nodes: Any) -> Directory:

@@ -8,19 +8,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.fleet.journey import Left
+from hisparse_svc.fleet import settings as reading
+from hisparse_svc.fleet.journey import Journey, Left
 from hisparse_svc.rpc.refusals import CLOSED, Unreachable
 
 if TYPE_CHECKING:
-    from hisparse_svc.fleet.book import Book, Known
-    from hisparse_svc.fleet.directories import Member
+    from collections.abc import Iterable, Iterator
+
+    from hisparse_svc.fleet.book import Known
+    from hisparse_svc.fleet.directories import Directory, Member
     from hisparse_svc.fleet.errors import Attempt
-    from hisparse_svc.fleet.journey import Settle
-    from hisparse_svc.fleet.settings import Settings
+    from hisparse_svc.fleet.journey import Leaving, Settle
     from hisparse_svc.rpc import values
 
 
@@ -55,11 +59,41 @@ class Shell(Generic[Watched]):
     _listed: Flag
     """The directory has spoken, or cannot."""
 
-    def __init__(self, settings: Settings, book: Book) -> None:
-        self._settings, self._book = settings, book
-        book.directory = str(settings.directory)
-        self._listed_by = time.monotonic() + settings.timeout_s
+    def __init__(self, nodes: str | Iterable[str | Member] | Directory, **fields: Unpack[reading.Fields]) -> None:
+        self._settings, self._book = reading.read(nodes, **fields)
+        self._book.directory = str(self._settings.directory)
+        self._listed_by = time.monotonic() + self._settings.timeout_s
         self._nodes: dict[Known, Watched] = {}
+        self._closing = threading.Event()
+
+    def journey(self, request: values.Request, *, wait_s: float = 0.0, instead_of: Leaving | None = None) -> Journey:
+        """Begin a request's way without making a call: for a router that sends the request itself.
+
+        Args:
+            request: What it needs.
+            wait_s: How long its steps wait for room anywhere.
+            instead_of: A lease that is given up first.
+        """
+        self._check_open()
+        return Journey(self._book, self._settings, request, wait_s=wait_s, instead_of=instead_of)
+
+    def check(self) -> None:
+        """Go on only where at least one node has said something.
+
+        Raises:
+            EmptyFleet: The directory names no node.
+            NoNodeAnswers: None has.
+        """
+        self._book.check()
+
+    @property
+    def failure(self) -> HiSparseError | None:
+        """Why the directory cannot be followed at the moment; the nodes are those that it named last."""
+        return self._book.failure
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise Unreachable(CLOSED)
 
     def _patience_s(self) -> float:
         """How long the directory is still waited for: as a call may take, from the fleet's beginning on."""
@@ -102,6 +136,35 @@ class Shell(Generic[Watched]):
             raise Unreachable(known.failure or CLOSED)
         return self._nodes[known]
 
+    def _to_ask(self, journey: Journey, known: Known) -> Watched | None:
+        """Give the node that a journey's call goes to, held for it; `None` where it has left just now."""
+        node = self._nodes.get(known)
+        if node is None:
+            journey.abandoned()
+        else:
+            node.hold(1)
+        return node
+
+    @contextlib.contextmanager
+    def _asking(self, journey: Journey, known: Known, node: Watched) -> Iterator[None]:
+        """Tell the journey of a call that fails, or whose caller gave up, and let the node go.
+
+        Raises:
+            HiSparseError: Why the call failed, where no other node could answer otherwise.
+        """
+        try:
+            yield
+        except HiSparseError as failure:
+            try:
+                journey.failed(known, failure)
+            finally:
+                if not journey.settling:  # else when that is done
+                    node.hold(-1)
+        except BaseException:
+            node.hold(-1)
+            journey.abandoned()
+            raise
+
     def _settled(self, settle: Settle) -> None:
         """Nothing is held there any more, or nobody goes on looking."""
         self._book.settle(settle.request, settle.known.number, done=True)
@@ -120,6 +183,7 @@ class OnNode:
     """
 
     lease: values.Lease
+    """As the node said last."""
 
     def _place(self, node: Node, attempts: tuple[Attempt, ...], ends_at: float) -> None:
         self.node, self.target = node.known.member.name, node.known.member.target

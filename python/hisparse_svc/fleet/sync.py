@@ -16,22 +16,20 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Unpack
 
 from hisparse_svc.errors import HiSparseError
-from hisparse_svc.fleet import settings as reading
-from hisparse_svc.fleet.book import Book, Known, NodeView, Ranked
 from hisparse_svc.fleet.following import Follower
 from hisparse_svc.fleet.journey import Ask, Journey, Rest, Settle
 from hisparse_svc.fleet.settings import CLOSE_S
 from hisparse_svc.fleet.shell import Shell
 from hisparse_svc.fleet.sync_node import HeldLease, Node
-from hisparse_svc.rpc import calls, values
-from hisparse_svc.rpc.refusals import CLOSED, Unreachable
+from hisparse_svc.rpc import values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hisparse_svc.client import Client
+    from hisparse_svc.fleet import settings as reading
+    from hisparse_svc.fleet.book import Known, NodeView, Ranked
     from hisparse_svc.fleet.directories import Directory, Member
-    from hisparse_svc.rpc.tls import Tls
 
 __all__ = ["Fleet", "HeldLease"]
 
@@ -72,24 +70,10 @@ class Fleet(Shell[Node]):
 
     _listed: threading.Event
 
-    def __init__(
-        self,
-        nodes: str | Iterable[str | Member] | Directory,
-        *,
-        tls: Tls | None = None,
-        lengths: Iterable[int] = (),
-        policy: str | None = None,
-        choices: int | None = None,
-        timeout_s: float = calls.TIMEOUT_S,
-        attempt_s: float | None = None,
-        ttl_s: float | None = None,
-        stale_after_s: float | None = None,
-    ) -> None:
-        settings = reading.read(nodes, tls=tls, lengths=lengths, timeout_s=timeout_s, attempt_s=attempt_s, ttl_s=ttl_s)
-        super().__init__(settings, Book(policy=policy, choices=choices, stale_after_s=stale_after_s))
+    def __init__(self, nodes: str | Iterable[str | Member] | Directory, **fields: Unpack[reading.Fields]) -> None:
+        super().__init__(nodes, **fields)
         self._lock = threading.Lock()
         self._taking_back: set[threading.Thread] = set()
-        self._closing = threading.Event()
         self._listed = threading.Event()
         self._pinger = threading.Thread(target=self._ping_all, name="hisparse-fleet-ping", daemon=True)
         self._follower = Follower(self._settings.directory, self._take_members, self._not_followed)
@@ -145,36 +129,16 @@ class Fleet(Shell[Node]):
                     if held is not None:
                         return held
 
-    def journey(self, request: values.Request, *, wait_s: float = 0.0, instead_of: HeldLease | None = None) -> Journey:
-        """Begin a request's way without making a call: for a router that sends the request itself.
-
-        Args:
-            request: What it needs.
-            wait_s: How long its steps wait for room anywhere.
-            instead_of: A lease that is given up first.
-        """
-        self._check_open()
-        return Journey(self._book, self._settings, request, wait_s=wait_s, instead_of=instead_of)
-
     def _ask(self, journey: Journey, known: Known) -> HeldLease | None:
-        node = self._nodes.get(known)
-        if node is None:  # it has left just now
-            journey.abandoned()
+        node = self._to_ask(journey, known)
+        if node is None:
             return None
-        node.hold(1)
-        try:
-            admission = journey.call.read(node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1))
-        except HiSparseError as failure:
-            try:
-                journey.failed(known, failure)
-            finally:
-                if not journey.settling:  # else when that is done
-                    node.hold(-1)
+        admission = None
+        with self._asking(journey, known, node):
+            answer = node.client.send(journey.call, timeout_s=journey.attempt_s, tries=1)
+            admission = journey.call.read(answer)
+        if admission is None:  # the journey knows why
             return None
-        except BaseException:
-            node.hold(-1)
-            journey.abandoned()
-            raise
         journey.granted(known, admission)
         return HeldLease(node, admission, tuple(journey.attempts), journey.lease_ends_at)
 
@@ -249,20 +213,6 @@ class Fleet(Shell[Node]):
             self._closing.wait(0.01)
         return True
 
-    def check(self) -> None:
-        """Go on only where at least one node has said something.
-
-        Raises:
-            EmptyFleet: The directory names no node.
-            NoNodeAnswers: None has.
-        """
-        self._book.check()
-
-    @property
-    def failure(self) -> HiSparseError | None:
-        """Why the directory cannot be followed at the moment; the nodes are those that it named last."""
-        return self._book.failure
-
     def _make(self, known: Known) -> Node:
         return Node(known, self._book, self._settings, self._closing, self._forget)
 
@@ -290,10 +240,6 @@ class Fleet(Shell[Node]):
             node.client.close()
         for node in list(self._nodes.values()):
             node.thread.join(timeout=CLOSE_S)
-
-    def _check_open(self) -> None:
-        if self._closing.is_set():
-            raise Unreachable(CLOSED)
 
     def __enter__(self) -> Fleet:
         """Give the fleet itself."""
