@@ -12,7 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hisparse_svc
 import pytest
+from hisparse_svc import _core
 from hisparse_svc._core import SimulatedFleet
 from hisparse_svc.cli import simulate_fleet_file
 from hisparse_svc.replay.samples import SAMPLE, load_trace
@@ -229,6 +231,28 @@ def test_progress_goes_up_and_what_is_known_is_not_played_again() -> None:
     assert all(one <= other for one, other in pairwise(seen))
     assert 0 < seen[0] < 1 < seen[-1] <= 2
     assert list(play(wanted, load_trace(SAMPLE), known=rows[:1])) == rows[1:]
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_ctrl_c_while_the_bar_is_drawn_is_not_taken_for_a_bar_that_fails(simulated: bool) -> None:
+    wanted = Wanted(nodes=(10,), staleness_s=(0.0,), rules=(("random", 1),), routers=5, measured_s=5.0)
+    slots = {"request_slots": 64, "max_wait_s": 1.0, "decode_ms": 1.0, "prefill_tps": 20_000}
+    trace = load_trace(SAMPLE)
+
+    def play_one(progress: Callable[[float], None]) -> object:
+        if simulated:
+            return list(play(wanted, trace, progress))
+        return _core.replay_trace(trace, hisparse_svc.plan("glm-5.2"), progress=progress, **slots)  # type: ignore[arg-type]
+
+    def failing(kind: type[BaseException]) -> Callable[[float], None]:
+        def progress(_: float) -> None:
+            raise kind
+
+        return progress
+
+    assert play_one(failing(ValueError)) == play_one(lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        play_one(failing(KeyboardInterrupt))
 
 
 def _processor_s(pid: int) -> float:

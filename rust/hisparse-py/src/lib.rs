@@ -9,6 +9,7 @@ mod machine;
 mod model;
 mod plan;
 mod pool_layout;
+mod progress;
 mod replay;
 mod serve;
 mod simulated_fleet;

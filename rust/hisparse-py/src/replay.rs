@@ -11,6 +11,7 @@ use pyo3::types::PyBytes;
 use crate::convert::serialised;
 use crate::error::OrInvalidInput;
 use crate::plan::PyPlan;
+use crate::progress::tell;
 
 /// Requests between two reports of progress.
 const PROGRESS_STEP: usize = 256;
@@ -70,14 +71,19 @@ pub(crate) fn replay_trace<'py>(
     let options = read_options(max_wait_s, decode_ms, prefill_tps).or_invalid_input(py)?;
     let node = NodeCapacity::of_plan(&plan.0, None, Some(request_slots));
     let requests = &trace.0;
+    let mut interrupted = None;
+    let kept = &mut interrupted;
     let played = py.detach(move || {
         replay::play(requests, &node, options, &mut |arrived| {
             if let Some(progress) = progress.as_ref().filter(|_| arrived % PROGRESS_STEP == 0) {
-                // A bar that cannot be drawn is no reason to stop.
-                let _ = Python::attach(|py| progress.call1(py, (arrived,)).map(drop));
+                let told = Python::attach(|py| tell(py, progress, arrived));
+                *kept = kept.take().or(told.err());
             }
         })
     });
+    if let Some(interrupted) = interrupted {
+        return Err(interrupted);
+    }
     let played = played.or_invalid_input(py)?;
     serialised(py, &played)
 }

@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::convert::serialised;
 use crate::error::OrInvalidInput;
+use crate::progress::tell;
 use crate::replay::PyTrace;
 
 /// What one run plays. Shares are thousandths.
@@ -109,8 +110,7 @@ impl PySimulatedFleet {
             let look = |py: Python<'_>| {
                 py.check_signals()?;
                 if let Some(progress) = progress.as_ref().filter(|_| now.as_secs() > told.as_secs()) {
-                    // A bar that cannot be drawn is no reason to stop.
-                    let _ = progress.call1(py, (now.as_secs_f64(),));
+                    tell(py, progress, now.as_secs_f64())?;
                 }
                 PyResult::Ok(())
             };
