@@ -20,6 +20,8 @@ from hisparse_svc.engine import (
     IndexInputs,
     NotRunning,
     Overlap,
+    attend_hits_first,
+    layer_step,
 )
 
 from tests.decode.plain import PlainRequest, PlainStep, compare_host
@@ -235,3 +237,19 @@ def test_requests_decode_to_the_end_of_contexts_around_a_page(context: int, top_
     run(session, plains, context - start)
     with pytest.raises(InvalidInput, match=f"length is {context}: and 1 more must be at most {context}"):
         run(session, plains[:1], 1)
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_first_layers_of_groups_attend_hits_first_where_that_was_asked(
+    monkeypatch: pytest.MonkeyPatch, overlap: Overlap
+) -> None:
+    groups: list[int] = []
+
+    def recorded(cache: Any, group: int, *arguments: Any, **others: Any) -> Any:
+        groups.append(group)
+        return attend_hits_first(cache, group, *arguments, **others)
+
+    monkeypatch.setattr(layer_step, "attend_hits_first", recorded)
+    session = make("cpu", overlap)
+    run(session, [join(session, 300, 0)], 2)
+    assert groups == ([0, 1] * 2 if overlap is Overlap.HITS_FIRST else [])
