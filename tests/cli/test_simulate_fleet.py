@@ -234,10 +234,12 @@ def test_progress_goes_up_and_what_is_known_is_not_played_again() -> None:
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_ctrl_c_while_the_bar_is_drawn_is_not_taken_for_a_bar_that_fails(simulated: bool) -> None:
+def test_ctrl_c_while_the_bar_is_drawn_is_not_taken_for_a_bar_that_fails(simulated: bool, tmp_path: Path) -> None:
     wanted = Wanted(nodes=(10,), staleness_s=(0.0,), rules=(("random", 1),), routers=5, measured_s=5.0)
     slots = {"request_slots": 64, "max_wait_s": 1.0, "decode_ms": 1.0, "prefill_tps": 20_000}
-    trace = load_trace(SAMPLE)
+    line = '{"timestamp": 0, "input_length": 900, "output_length": 90, "hash_ids": [1, 2]}\n'
+    (tmp_path / "trace.jsonl").write_text(line * 300, encoding="utf-8")  # a replay tells of every 256th
+    trace = load_trace(str(tmp_path / "trace.jsonl"))
 
     def play_one(progress: Callable[[float], None]) -> object:
         if simulated:
