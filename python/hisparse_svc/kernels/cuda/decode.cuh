@@ -58,23 +58,29 @@ __device__ __forceinline__ void place_block(const Call& call, Share& share) {
   share.query = item / head_blocks;
   share.first_head = item % head_blocks * BLOCK_HEADS;
 }
-// The same number of picks each, to one. A block's first tile is the short one: its rows are there soonest, and what
-// follows is as late as the memory, not as its products.
+// The same number of picks each, to one, and whole tiles of late ones: blocks that have a late tile less have as many of
+// the other picks more. A block's first tile is the short one: its rows are there soonest, and what follows is as late as
+// the memory, not as its products.
 template <int TOKENS, int BLOCK_HEADS, int LATE_TOKENS = TOKENS>   // of a tile, and of a late one
 __device__ __forceinline__ Share share_of_block(const Call& call) {
   Share share;
   place_block<BLOCK_HEADS>(call, share);
   const int picks = call.counts ? min(max(call.counts[share.query], 0), call.top_k) : call.top_k;
-  share.first = share.split * picks / SPLITS;
-  share.stop = (share.split + 1) * picks / SPLITS;
-  share.end = share.last = (share.stop - share.first + TOKENS - 1) / TOKENS;
+  int late_tiles = 0, evened = 0;                            // late tiles that others' picks even out
   share.late_first = share.late_stop = 0;
   if (LATE) {
     const int late_picks = min(max(call.late_counts[share.query], 0), call.top_k);
-    share.late_first = share.split * late_picks / SPLITS;
-    share.late_stop = (share.split + 1) * late_picks / SPLITS;
-    share.last += (share.late_stop - share.late_first + LATE_TOKENS - 1) / LATE_TOKENS;
+    late_tiles = (late_picks + LATE_TOKENS - 1) / LATE_TOKENS;
+    share.late_first = share.split * late_tiles / SPLITS * LATE_TOKENS;
+    share.late_stop = min((share.split + 1) * late_tiles / SPLITS * LATE_TOKENS, late_picks);
+    if (picks >= SPLITS * LATE_TOKENS) evened = late_tiles;
   }
+  const auto first_of = [&](int split) {
+    return split * (picks + evened * LATE_TOKENS) / SPLITS - split * evened / SPLITS * LATE_TOKENS;
+  };
+  share.first = first_of(share.split), share.stop = first_of(share.split + 1);
+  share.end = (share.stop - share.first + TOKENS - 1) / TOKENS;
+  share.last = share.end + (share.late_stop - share.late_first + LATE_TOKENS - 1) / LATE_TOKENS;
   return share;
 }
 // Of a tile, or of one of its PARTS: the one of that number, which has TOKENS picks. Negative where the share has none.
