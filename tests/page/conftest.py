@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -23,9 +22,7 @@ LARGE = ("--host-pool", "64GiB", "--kv-bytes", "40GiB", "--hot-rows", "2048", "-
 
 def page_of(served: Served) -> str:
     """The page's address, as the service said it."""
-    address = re.search(r"http://[0-9.:]+", served.ready)
-    assert address is not None, served.ready
-    return address[0] + "/"
+    return f"{served.http}/"
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import urllib.request
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +40,20 @@ class Served:
     @property
     def target(self) -> str:
         return f"unix:{self.socket}"
+
+    @property
+    def http(self) -> str:
+        """The address of its HTTP port, as it said."""
+        address = re.search(r"http://[0-9.:]+", self.ready)
+        assert address is not None, self.ready
+        return address[0]
+
+    def waiters(self) -> int:
+        """Calls that wait for room; needs its HTTP port."""
+        with urllib.request.urlopen(f"{self.http}/metrics", timeout=10) as answer:
+            told = re.search(r"^hisparse_waiters (\d+)$", answer.read().decode(), re.MULTILINE)
+        assert told is not None
+        return int(told[1])
 
     def client(self, **options: Any) -> Client:
         self.clients.append(Client(self.target, **options))

@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from hisparse_svc.client import HeldLease
+
     from tests.serve.conftest import Served
 
     Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def begin(node: Served) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts commands against the server, and ends those that still run."""
+def begin() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts commands against a server, and ends those that still run."""
     begun: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(node: Served, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-m", "hisparse_svc", *arguments, "--target", node.target],
             env=environment(),
@@ -52,6 +54,14 @@ def begin(node: Served) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             pipe.close()
 
 
+@pytest.fixture
+def full(serve: Callable[..., Served]) -> Iterator[tuple[Served, HeldLease]]:
+    """A server that says who waits, and the lease that all its room is in."""
+    served = serve("--http", "127.0.0.1:0")
+    with served.client().admit(pages=300, ttl_s=60) as held:
+        yield served, held
+
+
 def until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + 20
     while not true():
@@ -69,8 +79,8 @@ def slow_trace(tmp_path: Path) -> Path:
     return trace
 
 
-def test_ctrl_c_ends_a_watch_with_130_and_one_line(begin: Begin) -> None:
-    process = begin("watch", "--json")
+def test_ctrl_c_ends_a_watch_with_130_and_one_line(node: Served, begin: Begin) -> None:
+    process = begin(node, "watch", "--json")
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
@@ -79,7 +89,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_one_line(begin: Begin) -> None:
 
 
 def test_a_watch_whose_reader_has_gone_ends_without_a_word(node: Served, begin: Begin) -> None:
-    process = begin("watch", "--json")
+    process = begin(node, "watch", "--json")
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
@@ -95,16 +105,16 @@ def test_a_watch_whose_reader_has_gone_ends_without_a_word(node: Served, begin: 
         assert (process.wait(timeout=20), process.stderr.read()) == (141, "")
 
 
-def test_ctrl_c_takes_a_waiting_request_out_of_the_line(node: Served, begin: Begin) -> None:
-    client = node.client()
-    first = client.admit(pages=300)
-    process = begin("admit", "--pages", "100", "--wait", "60")
-    time.sleep(1.5)  # nothing tells who waits
+def test_ctrl_c_takes_a_waiting_request_out_of_the_line(full: tuple[Served, HeldLease], begin: Begin) -> None:
+    node, first = full
+    process = begin(node, "admit", "--pages", "100", "--wait", "60")
+    until(lambda: node.waiters() == 1)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=20)
     assert (process.returncode, told) == (130, "error: interrupted\n")
+    until(lambda: node.waiters() == 0)
     first.release()
-    assert client.list_leases() == []
+    assert node.client().list_leases() == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +124,7 @@ def test_a_replay_told_to_stop_gives_its_leases_back_first(
     node: Served, begin: Begin, slow_trace: Path, number: signal.Signals, told_first: str
 ) -> None:
     client = node.client()
-    process = begin("replay", str(slow_trace), "--speed", "0.05")
+    process = begin(node, "replay", str(slow_trace), "--speed", "0.05")
     until(lambda: len(client.list_leases()) == 4)
     process.send_signal(number)
     _, told = process.communicate(timeout=20)
@@ -126,7 +136,7 @@ def test_a_replay_whose_service_is_gone_does_not_claim_to_have_given_back(
     node: Served, begin: Begin, slow_trace: Path
 ) -> None:
     client = node.client()
-    process = begin("replay", str(slow_trace), "--speed", "0.05")
+    process = begin(node, "replay", str(slow_trace), "--speed", "0.05")
     until(lambda: len(client.list_leases()) == 4)
     node.process.kill()
     node.process.wait(timeout=10)
@@ -136,26 +146,36 @@ def test_a_replay_whose_service_is_gone_does_not_claim_to_have_given_back(
     assert "could not be given back" in told
 
 
-@pytest.mark.parametrize("wait_s", [0.0, 30.0])
-def test_an_interrupted_call_of_the_blocking_client_holds_nothing(
-    client: Client, monkeypatch: pytest.MonkeyPatch, wait_s: float
-) -> None:
-    first = client.admit(pages=300)
-    if wait_s:
-        threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
-    else:  # too quick to hit: the answer is here, and the interruption comes before anybody has it
-        first.release()
-        send = hisparse_svc.client._called
+def test_an_interrupted_wait_of_the_blocking_client_holds_nothing(full: tuple[Served, HeldLease]) -> None:
+    node, first = full
 
-        def late(*arguments: Any) -> None:
-            send(*arguments)
-            monkeypatch.undo()
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        until(lambda: node.waiters() == 1)
+        signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(hisparse_svc.client, "_called", late)
+    client, interrupting = node.client(), threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(KeyboardInterrupt):
-        client.admit(pages=100, wait_s=wait_s)
+        client.admit(pages=100, wait_s=30)
+    interrupting.join()
     first.release()
+    assert client.list_leases() == []
+
+
+def test_an_interrupted_call_of_the_blocking_client_holds_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Too quick to hit: the answer is here, and the interruption comes before anybody has it.
+    send = hisparse_svc.client._called
+
+    def late(*arguments: Any) -> None:
+        send(*arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hisparse_svc.client, "_called", late)
+    with pytest.raises(KeyboardInterrupt):
+        client.admit(pages=100)
     assert client.list_leases() == []
 
 
@@ -178,14 +198,18 @@ def test_a_cancelled_admit_holds_nothing(node: Served, after_s: float) -> None:
     assert asyncio.run(drive()) == 0
 
 
-def test_a_cancelled_wait_holds_nothing_when_room_is_made(node: Served) -> None:
+def test_a_cancelled_wait_holds_nothing_when_room_is_made(full: tuple[Served, HeldLease]) -> None:
+    node, first = full
+
     async def drive() -> int:
         async with aio.Client(node.target) as client:
-            first = await client.admit(pages=300)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.admit(pages=100, wait_s=30), 0.3)
-            await first.release()
-            await asyncio.sleep(0.2)
+            waits = asyncio.create_task(client.admit(pages=100, wait_s=30))
+            await asyncio.to_thread(until, lambda: node.waiters() == 1)
+            waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            first.release()
+            await asyncio.to_thread(until, lambda: node.waiters() == 0)
             return len(await client.list_leases())
 
     assert asyncio.run(drive()) == 0

@@ -38,11 +38,13 @@ def test_the_ready_line_names_socket_and_capacity(serve: Callable[..., Served]) 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_under_load_ends_with_0_and_no_socket(node: Served, kind: signal.Signals) -> None:
-    stop = threading.Event()
+    stop, begun = threading.Event(), threading.Barrier(5)
     outcomes: list[str] = []
 
     def load() -> None:
         with hisparse_svc.Client(node.target, timeout_s=2) as client:
+            with client.admit(64):
+                begun.wait(20)
             while not stop.is_set():
                 try:
                     with client.admit(64):
@@ -54,7 +56,7 @@ def test_a_signal_under_load_ends_with_0_and_no_socket(node: Served, kind: signa
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
+    begun.wait(20)
     node.process.send_signal(kind)
     assert node.process.wait(timeout=15) == 0
     stop.set()

@@ -7,6 +7,8 @@ import contextlib
 import json
 import selectors
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from hisparse_svc import Client, Node, Unreachable, aio
 from hisparse_svc.rpc.refusals import Draining
 
-from tests.conftest import run
+from tests.conftest import environment, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,19 +165,20 @@ def test_a_watch_gives_up_when_nobody_comes_back(tmp_path: Path) -> None:
 
 
 def test_the_command_goes_on_after_its_stream_was_cut(node: Node, cable: Cable) -> None:
-    def cut() -> None:
-        until(lambda: cable.connections == 1)
-        time.sleep(0.5)  # until it has the first answer, most likely: one that has none begins as anybody does
+    words = ["watch", "--target", cable.target, "--length", "64", "--count", "2", "--json"]
+    command = [sys.executable, "-m", "hisparse_svc", *words]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline()]
+        while b"sync" not in told[-1]:  # with that it knows from where to go on
+            told.append(process.stdout.readline())
+            assert told[-1], process.communicate()
         cable.cut()
         until(lambda: cable.connections == 2)
         node.client.admit(pages=10)
-
-    meanwhile = threading.Thread(target=cut)
-    meanwhile.start()
-    told = run("watch", "--target", cable.target, "--length", "64", "--count", "2", "--json")
-    meanwhile.join()
-    assert told.code == 0, told.err
-    messages = [json.loads(line) for line in told.out.splitlines()]
+        rest, failure = process.communicate(timeout=30)
+    assert process.returncode == 0, failure
+    messages = [json.loads(line) for line in [*told, *rest.splitlines()]]
     assert "snapshot" in messages[0]
     assert [message["sync"] for message in messages if "sync" in message][1:] == [{"resumed": True}]
     pools = {pool["name"]: pool for pool in messages[-1]["delta"]["pools"]}
