@@ -158,6 +158,7 @@ def test_an_interrupted_wait_of_the_blocking_client_holds_nothing(full: tuple[Se
     with pytest.raises(KeyboardInterrupt):
         client.admit(pages=100, wait_s=30)
     interrupting.join()
+    until(lambda: node.waiters() == 0)
     first.release()
     assert client.list_leases() == []
 
@@ -208,8 +209,8 @@ def test_a_cancelled_wait_holds_nothing_when_room_is_made(full: tuple[Served, He
             waits.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waits
-            first.release()
             await asyncio.to_thread(until, lambda: node.waiters() == 0)
+            first.release()
             return len(await client.list_leases())
 
     assert asyncio.run(drive()) == 0

@@ -38,17 +38,15 @@ def test_the_ready_line_names_socket_and_capacity(serve: Callable[..., Served]) 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_under_load_ends_with_0_and_no_socket(node: Served, kind: signal.Signals) -> None:
-    stop, begun = threading.Event(), threading.Barrier(5)
+    stop, answered = threading.Event(), threading.Semaphore(0)
     outcomes: list[str] = []
 
     def load() -> None:
         with hisparse_svc.Client(node.target, timeout_s=2) as client:
-            with client.admit(64):
-                begun.wait(20)
             while not stop.is_set():
                 try:
                     with client.admit(64):
-                        pass
+                        answered.release()
                 except HiSparseError as failure:
                     outcomes.append(type(failure).__name__)
                     return
@@ -56,7 +54,8 @@ def test_a_signal_under_load_ends_with_0_and_no_socket(node: Served, kind: signa
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
         thread.start()
-    begun.wait(20)
+    for _ in range(50):
+        assert answered.acquire(timeout=20)
     node.process.send_signal(kind)
     assert node.process.wait(timeout=15) == 0
     stop.set()

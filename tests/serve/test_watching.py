@@ -21,7 +21,7 @@ from hisparse_svc.rpc.refusals import Draining
 from tests.conftest import environment, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 class Cable:
@@ -164,17 +164,24 @@ def test_a_watch_gives_up_when_nobody_comes_back(tmp_path: Path) -> None:
         assert time.monotonic() - begun < 5
 
 
+def says(process: subprocess.Popen[bytes], word: bytes) -> list[bytes]:
+    """The lines that a command says until one has a word."""
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    while word not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], process.communicate()
+    return lines
+
+
 def test_the_command_goes_on_after_its_stream_was_cut(node: Node, cable: Cable) -> None:
     words = ["watch", "--target", cable.target, "--length", "64", "--count", "2", "--json"]
     command = [sys.executable, "-m", "hisparse_svc", *words]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        told = [process.stdout.readline()]
-        while b"sync" not in told[-1]:  # with that it knows from where to go on
-            told.append(process.stdout.readline())
-            assert told[-1], process.communicate()
+        told = says(process, b"sync")  # with that it knows from where to go on
         cable.cut()
-        until(lambda: cable.connections == 2)
+        told += says(process, b"resumed")
+        assert cable.connections == 2
         node.client.admit(pages=10)
         rest, failure = process.communicate(timeout=30)
     assert process.returncode == 0, failure
@@ -196,11 +203,3 @@ def test_a_watch_of_a_tenant_says_what_that_tenant_would_get() -> None:
         assert json.loads(told.out.splitlines()[0])["snapshot"]["largest_grant_tokens"] == 20 * 64
         told = run("watch", "--target", node.target, "--tenant", "x" * 100, "--count", "0", "--length", "8K", "--json")
         assert (told.code, [problem["field"] for problem in told.document["problems"]]) == (2, ["--length", "--count"])
-
-
-def until(so: Callable[[], bool]) -> None:
-    """Wait for something that another process brings about."""
-    deadline = time.monotonic() + 30
-    while not so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
