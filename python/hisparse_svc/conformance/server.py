@@ -22,7 +22,7 @@ from hisparse_svc.conformance.case import NEEDS, Broken, Skipped, check, equal
 from hisparse_svc.conformance.wire import Refused, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from hisparse_svc.conformance.wire import Coming, Stream
 
@@ -273,6 +273,32 @@ class Server:
         for pool in (seen or self.capacity()).pools:
             found[pool.name] = found.get(pool.name, 0) + getattr(pool, part)
         return found
+
+    def unheld(self, seen: Any = None) -> dict[str, int]:
+        """Give what nobody holds of every pool: free, or being overwritten, which a node does at times of its own."""
+        seen = seen or self.capacity()
+        scrubbing = self.amounts("scrubbing", seen)
+        return {pool: free + scrubbing[pool] for pool, free in self.amounts("free", seen).items()}
+
+    def books(self, seen: Any = None) -> dict[str, dict[str, int]]:
+        """Give every pool as calls alone change it: what nobody holds, and each state of what somebody does."""
+        seen = seen or self.capacity()
+        return {"unheld": self.unheld(seen), **{part: self.amounts(part, seen) for part in HELD}}
+
+    def changes_nothing(self, look: Callable[[], object], what: str) -> None:
+        """Demand that the node is as it was after something; what it does by itself may come between now and then.
+
+        Raises:
+            Broken: It is another every time.
+        """
+        end = time.monotonic() + SETTLE_S
+        while True:
+            before = self.capacity()
+            look()
+            after = self.capacity()
+            if after.sequence == before.sequence or time.monotonic() > end:
+                break
+        equal((after.sequence, after.pools), (before.sequence, before.pools), f"sequence and pools after {what}")
 
     def fill(self) -> list[Lease]:
         """Take all there is, until nothing of a page's length is granted.

@@ -43,7 +43,7 @@ def a_batch_that_does_not_fit_leaves_the_pools_as_they_were(server: Server) -> N
     (fit,) = server.capacity(server.max_request_tokens).fits
     requests = [server.asked(prompt_tokens=server.max_request_tokens) for _ in range(min(fit.count, 255) + 1)]
     server.refused("BatchAdmit", Code.RESOURCE_EXHAUSTED, "POOL_BUSY", requests=requests)
-    equal(server.capacity().pools, before.pools, "pools after a refused batch")
+    equal(server.books(), server.books(before), "pools after a refused batch")
 
 
 @case("refusals")

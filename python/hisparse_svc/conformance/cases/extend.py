@@ -62,9 +62,9 @@ def growing_within_a_page_takes_none(server: Server) -> None:
 def growth_is_taken_from_what_is_free(server: Server) -> None:
     """The pool gives exactly the further pages."""
     lease = server.lease(pages=2)
-    free = server.amounts("free")["host_pages"]
+    unheld = server.unheld()["host_pages"]
     server.call("Extend", **server.named(lease), tokens=7 * server.page_tokens)
-    equal(free - server.amounts("free")["host_pages"], 5, "pages taken from 2 to 7")
+    equal(unheld - server.unheld()["host_pages"], 5, "pages taken from 2 to 7")
 
 
 @case("refusals")

@@ -67,17 +67,14 @@ def at_the_same_time_one_release_counts(server: Server) -> None:
 @case("conserved", needs=["idle"])
 def what_was_taken_is_back(server: Server) -> None:
     """Reserved or committed, every pool has again what the lease held, once."""
-    before = server.amounts("free")
+    before = server.unheld()
     for commit in (False, True):
         lease = server.lease(pages=9)
         if commit:
             server.call("Commit", **server.named(lease))
         for _ in range(2):
             server.release(lease)
-        seen = server.capacity()
-        scrubbing = server.amounts("scrubbing", seen)
-        now = {pool: count + scrubbing[pool] for pool, count in server.amounts("free", seen).items()}
-        equal(now, before, "free pools (or being overwritten) after two releases")
+        equal(server.unheld(), before, "free pools (or being overwritten) after two releases")
 
 
 @case("isolation")
