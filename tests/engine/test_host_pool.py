@@ -236,3 +236,6 @@ def test_bad_arguments_are_named_together() -> None:
     assert [problem.field for problem in raised.value.problems] == ["target", "role", "engine_id", "rank"]
     with pytest.raises(AttachFailed, match="--backing memory"):
         HostPool.attach("unix:/nowhere/h.sock")
+    with pytest.raises(InvalidInput) as raised:
+        HostPool.attach("unix:/tmp/nobody", engine_id=5, rank="0")  # type: ignore[arg-type]
+    assert [problem.field for problem in raised.value.problems] == ["engine_id", "rank"]

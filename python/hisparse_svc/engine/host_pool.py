@@ -105,10 +105,11 @@ class HostPool:
             problems.append(Problem("target", f'"{found}"', rule, "write unix:PATH"))
         if role not in ROLES:
             problems.append(Problem("role", f'"{role}"', f"must be one of {', '.join(ROLES)}", "choose one of them"))
-        if not 1 <= len(engine_id.encode()) <= 256:
-            problems.append(Problem("engine_id", f'"{engine_id[:40]}"', "must have 1 to 256 bytes", "shorten it"))
-        if not 0 <= rank < 1 << 32:
-            problems.append(Problem("rank", str(rank), "must be a rank of the engine", "count from 0"))
+        if not isinstance(engine_id, str) or not 1 <= len(engine_id.encode()) <= 256:
+            rule, remedy = "must be text of 1 to 256 bytes", "give the name that all ranks of the engine have"
+            problems.append(Problem("engine_id", repr(engine_id)[:40], rule, remedy))
+        if type(rank) is not int or not 0 <= rank < 1 << 32:
+            problems.append(Problem("rank", repr(rank), "must be a rank of the engine", "count from 0"))
         if problems or found.socket is None:
             raise InvalidInput(problems)
         try:
