@@ -357,6 +357,17 @@ def test_a_session_made_under_inference_mode_steps_outside_of_it() -> None:
     assert plain.running.length == 3
 
 
+def test_a_pool_mapped_under_inference_mode_is_backed_up_to_outside_of_it(pool: HostPool, tiny_model: str) -> None:
+    assert pool.node is not None
+    with torch.inference_mode():
+        shape = DecodeShape.of_plan(pool.node.plan, hisparse_svc.load_model(tiny_model))
+        session = DecodeSession(shape, HostCopy.of_pool(pool), "cpu", leases=pool.client)
+    plain = prefilled(session, pool.client.admit(prompt_tokens=60, max_new_tokens=20), 60, 3)
+    run(session, [plain], 10)
+    compare_host(session, plain)
+    pool.tensor(0)[0, 0] = 1
+
+
 def test_what_is_no_request_and_no_count_is_named() -> None:
     session = make("cpu")
     plain = join(session, 300, 0)

@@ -43,6 +43,7 @@ class HostCopy:
     pool: HostPool | None = None
 
     @staticmethod
+    @lasting
     def of_pool(pool: HostPool) -> HostCopy:
         """Take the memory of an attached pool; `register` it first where there is a GPU.
 

@@ -244,7 +244,8 @@ class HostPool:
             raise AttachFailed("torch cannot mark a tensor read-only, and this rank is a reader: use array()")
         import torch  # noqa: PLC0415 - only where an engine has it
 
-        return torch.from_numpy(self.array(layer))
+        with torch.inference_mode(mode=False):  # as in `rows`
+            return torch.from_numpy(self.array(layer))
 
     def group(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """Give main KV of a layer's whole group as a numpy array, (pages, rows, layers, row bytes).
@@ -425,10 +426,11 @@ class HostPool:
 
         from hisparse_svc.kernels import HostRows  # noqa: PLC0415 - needs torch
 
-        if not self.writable:
-            from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch
-            return HostRows(from_dlpack(self._attached.group(layer)), read_only=True)
-        return HostRows(torch.from_numpy(self.group(layer)))
+        with torch.inference_mode(mode=False):  # which made them could alone write them
+            if not self.writable:
+                from_dlpack: Any = torch.utils.dlpack.from_dlpack  # untyped in torch
+                return HostRows(from_dlpack(self._attached.group(layer)), read_only=True)
+            return HostRows(torch.from_numpy(self.group(layer)))
 
     def read_row(self, layer: int, *, page: int, row: int) -> bytes:
         """Copy one row of main KV out.

@@ -44,7 +44,8 @@ def sparse_mla_decode(
     """Attend from each query to the rows it picked; absorbed MLA, so a row is key and value at once.
 
     Nothing waits, and given `out` and `lse` nothing is allocated: a call may be captured in a CUDA graph. Rows that no
-    pick names are not read. The result does not depend on what runs beside it, bit by bit.
+    pick names are not read. The result does not depend on what runs beside it, bit by bit. There is no backward:
+    tensors that ask for gradients are refused, but for under `torch.no_grad()` or `torch.inference_mode()`.
 
     Args:
         q: Queries, latent part first, `bf16 [batch, query row, head, 576]`, 1 to 128 heads; the reference takes
@@ -57,7 +58,8 @@ def sparse_mla_decode(
         sink: A logit per head that takes attention and gives nothing, `f32 [head]`; -inf has no effect, +inf leaves 0.
         counts: How many leading picks count, `i32 [batch, query row]`; all of them where not given. Work beyond a
             count is skipped.
-        out: Where to write, `[batch, query row, head, 512]` of q's type; allocated where not given.
+        out: Where to write, `[batch, query row, head, 512]` of q's type, in memory of its own; allocated where not
+            given.
         lse: Where to write, `f32 [batch, query row, head]` (f64 for float64 queries); allocated where not given.
         max_sms: SMs to plan for, which leaves the others to a gather; 0: all of them. Work is split so that it runs at
             once on so many, where the queries themselves are not more.
