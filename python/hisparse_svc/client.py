@@ -12,7 +12,9 @@ One client is one connection, safe to share between threads. Make it after any f
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
+from concurrent import futures
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import grpc
@@ -39,6 +41,9 @@ Answer = TypeVar("Answer", bound="Message")
 Value = TypeVar("Value")
 
 __all__ = ["Client", "HeldLease"]
+
+BEGUN_S = 1.0
+"""Longest that an interrupted call is waited for to have begun, so that it can be cancelled."""
 
 
 class Client:
@@ -300,12 +305,26 @@ def _called(method: Any, request: Message, left_s: float, metadata: Any) -> Any:
 
 
 def _waited(method: Any, request: Message, left_s: float, metadata: Any) -> Any:
-    """Call what may wait in the service's line: an interruption takes it out of the line, which `_called` would not."""
-    coming = method.future(request, timeout=left_s, metadata=metadata)
+    """Call what may wait in the service's line: an interruption takes it out of the line, which `_called` would not.
+
+    It is begun in a thread of its own, where no interruption comes: here one could come between the sending of the call
+    and our having what cancels it.
+    """
+    begun: futures.Future[Any] = futures.Future()
+
+    def begin() -> None:
+        try:
+            begun.set_result(method.future(request, timeout=left_s, metadata=metadata))
+        except BaseException as failure:
+            begun.set_exception(failure)
+
     try:
-        return coming.result()
+        threading.Thread(target=begin, name="hisparse-admit", daemon=True).start()
+        return begun.result().result()
     except BaseException:
-        coming.cancel()
+        with contextlib.suppress(TimeoutError):  # it was not even started
+            if begun.exception(timeout=BEGUN_S) is None:
+                begun.result().cancel()
         raise
 
 

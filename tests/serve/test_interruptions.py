@@ -163,6 +163,35 @@ def test_an_interrupted_wait_of_the_blocking_client_holds_nothing(full: tuple[Se
     assert client.list_leases() == []
 
 
+def test_an_interruption_just_as_a_wait_was_sent_holds_nothing(
+    full: tuple[Served, HeldLease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, first = full
+    callable_of, sent = hisparse_svc.client.callable_of, list[Any]()
+
+    class Interrupted:
+        def __init__(self, method: Any) -> None:
+            self.method = method
+
+        def future(self, *arguments: Any, **more: Any) -> Any:
+            sent.append(self.method.future(*arguments, **more))  # as gRPC keeps it, which nobody else has yet
+            until(lambda: node.waiters() == 1)
+            signal.raise_signal(signal.SIGINT)
+            return sent[0]
+
+    def late(kind: Any, call: Any) -> Any:
+        method = callable_of(kind, call)
+        return Interrupted(method) if call.wait_s else method
+
+    monkeypatch.setattr(hisparse_svc.client, "callable_of", late)
+    client = node.client()
+    with pytest.raises(KeyboardInterrupt):
+        client.admit(pages=100, wait_s=30)
+    until(lambda: node.waiters() == 0)
+    first.release()
+    assert client.list_leases() == []
+
+
 def test_an_interrupted_call_of_the_blocking_client_holds_nothing(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
