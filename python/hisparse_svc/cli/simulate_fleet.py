@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hisparse_svc.cli import options, output, signals, simulate_fleet_file
+from hisparse_svc.cli import options, output, signals, simulate_fleet_file, simulate_fleet_plot
+from hisparse_svc.cli.simulate_fleet_medians import medians
 from hisparse_svc.errors import Gathered, InvalidInput, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from hisparse_svc._core import Trace
@@ -73,7 +72,6 @@ def command(
     not lost with their node; attempts are calls of Admit for each lease; imbalance is the fullest node over the mean.
     A run takes time with the square of the nodes: seconds at 1,000, many minutes at 10,000.
     """
-    from hisparse_svc.cli import simulate_fleet_plot  # noqa: PLC0415 - it takes its figures from here
     from hisparse_svc.replay.samples import SAMPLE, load_trace  # noqa: PLC0415 - only commands that play traces
     from hisparse_svc.replay.simulated_fleet import Wanted  # noqa: PLC0415 - only this command simulates fleets
 
@@ -192,37 +190,6 @@ def seconds(flag: str, text: str) -> float:
     if isinstance(number, (bool, str)) or not math.isfinite(number) or not 0 <= number <= 1e9:
         raise InvalidInput([Problem(flag, f'"{text}"', "must be a number from 0", HELP)])
     return float(number)
-
-
-def medians(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put the seeds of each fleet, age and rule together."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        fleet = ("nodes", "routers", "load_milli", "deaths_milli", "slow_milli", "bursts", "warm_s", "measured_s")
-        same = tuple(
-            row[name] for name in (*fleet, "seats", "host_pages", "patience_s", "policy", "choices", "staleness_s")
-        )
-        groups.setdefault(same, []).append(row)
-    figures: dict[str, Callable[[dict[str, Any]], float]] = {
-        "goodput": lambda row: row["goodput"],
-        "attempts_per_admit": lambda row: row["attempts_per_admit"],
-        "wait_p50_s": lambda row: row["wait"]["p50"] / 1_000,
-        "wait_p99_s": lambda row: row["wait"]["p99"] / 1_000,
-        "imbalance": lambda row: row["imbalance_milli"] / 1_000,
-    }
-    return [
-        {
-            **{
-                name: group[0][name]
-                for name in ("nodes", "staleness_s", "policy", "choices", "load_milli", "measured_s")
-            },
-            "seeds": len(group),
-            **{name: statistics.median(of(row) for row in group) for name, of in figures.items()},
-            "overcommit": sum(row["overcommit"] for row in group),
-            "two_leases": sum(row["two_leases"] for row in group),
-        }
-        for group in groups.values()
-    ]
 
 
 def show(document: dict[str, Any]) -> None:

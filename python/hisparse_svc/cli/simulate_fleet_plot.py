@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc.cli import plot
-from hisparse_svc.cli.simulate_fleet import medians
+from hisparse_svc.cli.simulate_fleet_medians import medians
 from hisparse_svc.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ Not to be confused with `hisparse_svc.testing`, which judges what swaps rows in 
 from __future__ import annotations
 
 from hisparse_svc.conformance import cases as _cases
-from hisparse_svc.conformance.case import CASES, NEEDS, Case
+from hisparse_svc.conformance.case import CASES, Case
+from hisparse_svc.conformance.needs import NEEDS
 from hisparse_svc.conformance.report import OUTCOMES, Report, Result
 from hisparse_svc.conformance.rules import RULES
 from hisparse_svc.conformance.run import run

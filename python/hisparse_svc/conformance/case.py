@@ -9,33 +9,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hisparse_svc.conformance.needs import NEEDS
 from hisparse_svc.conformance.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hisparse_svc.conformance.server import Server
-
-NEEDS = {
-    "idle": "the node must be this suite's alone: others hold something here, so exact counts mean nothing",
-    "unbounded": "quotas bound the suite's tenant below the node's longest request: it cannot fill the node",
-    "destructive": "it disturbs every caller of the node: allow it with --destructive",
-    "admin": "this caller has not the role of an operator",
-    "limits": "the service did not say its limits",
-    "engine": "the service has no EngineService here: it serves one on a Unix socket beside an attach socket",
-    "no engine": "the service has an EngineService here",
-}
-"""What a case may need, with the reason it is skipped for where that is not so."""
-
-
-class Broken(Exception):
-    """The service broke a rule."""
-
-
-class Skipped(Exception):
-    """The case cannot be shown on this service."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +55,3 @@ def case(rule: str, *, needs: Iterable[str] = ()) -> Callable[[Callable[[Server]
         return show
 
     return register
-
-
-def check(holds: object, otherwise: str) -> None:
-    """Demand something.
-
-    Raises:
-        Broken: It is not so.
-    """
-    if not holds:
-        raise Broken(otherwise)
-
-
-def equal(got: Any, wanted: Any, what: str) -> None:
-    """Demand a value.
-
-    Raises:
-        Broken: It is another one.
-    """
-    check(got == wanted, f"{what}: expected {wanted!r}, got {got!r}")

@@ -8,7 +8,7 @@ import grpc
 from google.rpc import error_details_pb2
 
 from hisparse_svc._proto import types_pb2
-from hisparse_svc.conformance.case import check, equal
+from hisparse_svc.conformance.demands import check, equal
 from hisparse_svc.rpc.status import DOMAIN
 
 if TYPE_CHECKING:

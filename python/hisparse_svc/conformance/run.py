@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from hisparse_svc.conformance.case import CASES, Broken, Case, Skipped
+from hisparse_svc.conformance.case import CASES, Case
+from hisparse_svc.conformance.demands import Broken, Skipped
 from hisparse_svc.conformance.report import Report, Result
 from hisparse_svc.conformance.server import Server
 from hisparse_svc.conformance.wire import Refused, Wire

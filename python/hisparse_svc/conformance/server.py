@@ -18,7 +18,8 @@ import grpc
 
 from hisparse_svc._proto import admission_pb2, types_pb2
 from hisparse_svc.conformance import laws, standard
-from hisparse_svc.conformance.case import NEEDS, Broken, Skipped, check, equal
+from hisparse_svc.conformance.demands import Broken, Skipped, check, equal
+from hisparse_svc.conformance.needs import NEEDS
 from hisparse_svc.conformance.wire import Refused, Wire
 
 if TYPE_CHECKING:

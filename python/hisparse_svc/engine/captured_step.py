@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -18,11 +18,28 @@ from hisparse_svc.engine.variants import Variants, load_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-    from hisparse_svc.engine.decode_session import DecodeSession
+    from hisparse_svc.engine.decode_memory import DecodeMemory
     from hisparse_svc.engine.running import Running
+    from hisparse_svc.engine.stepping import Stepping
 
-__all__ = ["CapturedStep"]
+__all__ = ["CapturedStep", "Steps"]
+
+
+class Steps(Protocol):
+    """What a captured step asks of its session; `DecodeSession` is one.
+
+    Attributes:
+        memory: Everything allocated.
+        stepping: What surrounds a step's device work.
+    """
+
+    memory: DecodeMemory
+    stepping: Stepping
+
+    def step(self, requests: Sequence[Running], *, batch: int = 0) -> AbstractContextManager[LayerStep]:
+        """Make one eager step."""
 
 
 class CapturedStep:
@@ -34,7 +51,7 @@ class CapturedStep:
     """
 
     def __init__(
-        self, session: DecodeSession, body: Callable[[LayerStep], None], batch: int, overlaps: Sequence[Overlap]
+        self, session: Steps, body: Callable[[LayerStep], None], batch: int, overlaps: Sequence[Overlap]
     ) -> None:
         self.batch = batch
         self.variants: Variants | None = None

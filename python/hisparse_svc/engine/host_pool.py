@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hisparse_svc import _core
 from hisparse_svc.client import Client
+from hisparse_svc.engine.importing import Import
 from hisparse_svc.engine.registration import Cuda, NotRegistered, Registration
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.node import Node
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from hisparse_svc.engine.importing import Import
     from hisparse_svc.engine.registration import Registrar
     from hisparse_svc.kernels import HostRows
     from hisparse_svc.rpc.values import Lease, Reclaimed, SwapInUsage, Usage
@@ -290,8 +290,6 @@ class HostPool:
         self.check_attached()
         if not self.writable:
             raise AttachFailed("this rank is a reader: attach as importer to fill pages")
-        from hisparse_svc.engine.importing import Import  # noqa: PLC0415 - it imports this module's types
-
         return Import(self, lease)
 
     @property

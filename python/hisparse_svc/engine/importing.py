@@ -16,7 +16,7 @@ found by the next question.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from hisparse_svc.errors import HiSparseError, InvalidInput, Problem
 from hisparse_svc.rpc.refusals import LeaseNotFound
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from hisparse_svc.engine.host_pool import HostPool
+    from hisparse_svc.client import Client
+    from hisparse_svc.kernels import HostRows
     from hisparse_svc.rpc.values import Lease
 
-__all__ = ["Import", "LeaseNotHeld"]
+__all__ = ["FillablePool", "Import", "LeaseNotHeld"]
 
 PAGE_TOKENS = 64
 _HELD = (LeaseState.RESERVED, LeaseState.COMMITTED)
@@ -48,6 +49,39 @@ class LeaseNotHeld(HiSparseError):
     exit_code: ClassVar[int] = 4
 
 
+class FillablePool(Protocol):
+    """What an import asks of the pool whose pages it fills; `HostPool` is one, and says what each may raise."""
+
+    @property
+    def client(self) -> Client:
+        """A client to the pool's service."""
+
+    @property
+    def epoch(self) -> int:
+        """Generation of the pool."""
+
+    def check_attached(self) -> None:
+        """Demand that the session has not been closed here."""
+
+    def fill(self, lease_id: str) -> bool:
+        """Say that this process is about to write to a lease's pages; false where the lease has ended."""
+
+    def filled(self, lease_id: str) -> None:
+        """Say that it writes to them no more."""
+
+    def groups(self) -> list[list[int]]:
+        """Layers whose rows lie side by side."""
+
+    def group(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Give main KV of a layer's whole group, (pages, rows, layers, row bytes)."""
+
+    def keys_array(self, layer: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Give index keys of one layer."""
+
+    def rows(self, layer: int) -> HostRows:
+        """Give the whole group of a layer as the kernels take it."""
+
+
 class Import:
     """Writes to the pages of one lease. `HostPool.import_pages` makes it; use it as a context manager.
 
@@ -60,7 +94,7 @@ class Import:
         end_token: End of what the lease's pages hold.
     """
 
-    def __init__(self, pool: HostPool, lease: Lease) -> None:
+    def __init__(self, pool: FillablePool, lease: Lease) -> None:
         if lease.epoch != pool.epoch:
             rule = f"must be {pool.epoch}: the lease is of another pool, or of this one before a restart"
             raise InvalidInput([Problem("lease.epoch", str(lease.epoch), rule, "admit the request here")])

@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from hisparse_svc._proto import types_pb2
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.server import OVERWRITTEN, Code
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from google.rpc import error_details_pb2
 
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.server import OVERWRITTEN, Code
 from hisparse_svc.conformance.wire import Refused
 

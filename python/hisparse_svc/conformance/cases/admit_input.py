@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hisparse_svc._proto import admission_pb2
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.laws import kept_by_refusal
 from hisparse_svc.conformance.server import Code
 from hisparse_svc.conformance.wire import Refused

@@ -6,7 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.server import Code
 from hisparse_svc.conformance.standard import HEALTH_CHECK, STATUS
 

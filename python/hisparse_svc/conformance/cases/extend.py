@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
 from hisparse_svc.conformance.cases import named_lease
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.server import Code
 
 if TYPE_CHECKING:

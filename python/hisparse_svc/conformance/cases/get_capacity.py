@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.server import OVERWRITTEN, Code
 
 if TYPE_CHECKING:

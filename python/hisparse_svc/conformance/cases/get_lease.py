@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hisparse_svc._proto import types_pb2
-from hisparse_svc.conformance.case import case, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import equal
 from hisparse_svc.conformance.server import Code
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.wire import Refused
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hisparse_svc.conformance.case import case, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import equal
 from hisparse_svc.conformance.server import Code
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from google.protobuf import descriptor_pb2
 
-from hisparse_svc.conformance.case import case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import check, equal
 from hisparse_svc.conformance.standard import REFLECT, REFLECT_ALPHA
 from hisparse_svc.conformance.wire import METHODS, Refused
 

@@ -6,8 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from hisparse_svc._proto import types_pb2
-from hisparse_svc.conformance.case import case, check, equal
+from hisparse_svc.conformance.case import case
 from hisparse_svc.conformance.cases import named_lease
+from hisparse_svc.conformance.demands import check, equal
 
 if TYPE_CHECKING:
     from hisparse_svc.conformance.server import Server

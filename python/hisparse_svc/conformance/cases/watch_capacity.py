@@ -6,7 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from hisparse_svc.conformance.case import Skipped, case, check, equal
+from hisparse_svc.conformance.case import case
+from hisparse_svc.conformance.demands import Skipped, check, equal
 from hisparse_svc.conformance.laws import kept_by_answer
 from hisparse_svc.conformance.server import Code
 from hisparse_svc.conformance.wire import Refused

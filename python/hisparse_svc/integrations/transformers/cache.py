@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
@@ -23,19 +23,38 @@ from hisparse_svc.kernels import PAGE_ROWS
 from hisparse_svc.kernels.decode.rows import LATENT_WIDTH, ROW_FORMATS, pack_rows, unpack_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
 
-    from hisparse_svc.engine import LayerStep, Running
-    from hisparse_svc.integrations.transformers.kv import HostKv
+    from hisparse_svc.engine import DecodeSession, LayerStep, Running
     from hisparse_svc.kernels import IndexKeys
 
-__all__ = ["HostCache", "HostLayer"]
+__all__ = ["HostCache", "HostLayer", "ModelKv"]
 
 _REQUESTS_AT_ONCE = 8
 """Requests whose index keys are in fp32 at a time: 256 MiB where each has 64 K tokens."""
+
+
+class ModelKv(Protocol):
+    """What a cache asks of its model's KV; `HostKv` is one.
+
+    Attributes:
+        session: The session that decodes.
+        on_attention: Called with layer, queries, new rows as stored and output of each decode step's attention.
+        on_picks: Called with layer, requests and picks of each decode step and layer that has an indexer.
+    """
+
+    session: DecodeSession
+    on_attention: Callable[[int, Tensor, Tensor, Tensor], None] | None
+    on_picks: Callable[[int, Sequence[Running], Tensor], None] | None
+
+    def read_rows(self, request: Running, layer: int, tokens: int) -> Tensor:
+        """Read a request's first rows of one layer from host memory, as numbers, `f32 [token, 576]`."""
+
+    def count_swaps(self, counts: Tensor, layers: int) -> None:
+        """Add a step's missing rows, each of which was copied for so many layers."""
 
 
 class _Abandoned(Exception):
@@ -109,7 +128,7 @@ class HostCache(Cache):
         taken: Whether the layer under way has given its latents.
     """
 
-    def __init__(self, kv: HostKv, requests: Sequence[Running]) -> None:
+    def __init__(self, kv: ModelKv, requests: Sequence[Running]) -> None:
         self._kv = kv
         self.requests = tuple(requests)
         self.decoding = False
