@@ -1,10 +1,11 @@
 """Layers: data goes down the picture, and so may imports. A reversed edge fails the build here."""
 
-import ast
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.house.imports import imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,20 +83,10 @@ def python_edges() -> list[tuple[str, str]]:
         user = path.relative_to(package).parts[0].removesuffix(".py")
         if user == "__init__":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{path}: imports are absolute here"
-                if node.module == "hisparse_svc":
-                    names = [f"hisparse_svc.{alias.name}" for alias in node.names]
-                else:
-                    names = [node.module or ""]
-            for name in names:
-                first, *rest = name.split(".")
-                if first == "hisparse_svc" and rest and rest[0] != user:
-                    edges.add((user, rest[0]))
+        for name, _ in imported(path):
+            first, *rest = name.split(".")
+            if first == "hisparse_svc" and rest and rest[0] != user:
+                edges.add((user, rest[0]))
     return sorted(edges)
 
 

@@ -25,7 +25,7 @@ from hisparse_svc.kernels import (
     write_index_keys,
 )
 
-from .refused import refused_fields
+from tests.kernels.refused import refused_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

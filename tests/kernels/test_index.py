@@ -25,7 +25,7 @@ from hisparse_svc.kernels import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .index_cases import index_case
+from tests.kernels.index_cases import index_case
 
 
 def _plain_logit(q: torch.Tensor, weights: torch.Tensor, key: torch.Tensor) -> float:

@@ -20,10 +20,10 @@ from hisparse_svc.kernels import (
 )
 from hisparse_svc.kernels.cuda import index as kernels
 
-from .index_cases import index_case
+from tests.kernels.index_cases import index_case
 
 if TYPE_CHECKING:
-    from .index_cases import IndexCase
+    from tests.kernels.index_cases import IndexCase
 
 pytestmark = pytest.mark.gpu
 

@@ -17,8 +17,8 @@ from hisparse_svc.engine import MLA_FP8, HotCache
 from hisparse_svc.kernels import Geometry, HostRows, SplitPicks
 from hisparse_svc.kernels.decode.call import make_call
 
-from .decode_cases import SCALE, make
-from .index_cases import index_case
+from tests.kernels.decode_cases import SCALE, make
+from tests.kernels.index_cases import index_case
 
 if TYPE_CHECKING:
     from torch import Tensor

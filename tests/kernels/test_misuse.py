@@ -38,9 +38,9 @@ from hisparse_svc.kernels import (
     write_index_keys,
 )
 
-from .decode_cases import SCALE, make
-from .index_cases import index_case
-from .refused import refused_fields
+from tests.kernels.decode_cases import SCALE, make
+from tests.kernels.index_cases import index_case
+from tests.kernels.refused import refused_fields
 
 GEOMETRY = Geometry(seats=2, hot_rows=64, top_k=16, context_tokens=512)
 

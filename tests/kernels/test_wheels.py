@@ -15,8 +15,8 @@ from hisparse_svc.kernels import flashmla
 from hisparse_svc.kernels.decode.call import make_call
 from hisparse_svc.kernels.index import deep_gemm
 
-from .decode_cases import SCALE, edge_cases, load, make
-from .index_cases import index_case
+from tests.kernels.decode_cases import SCALE, edge_cases, load, make
+from tests.kernels.index_cases import index_case
 
 if TYPE_CHECKING:
     from torch import Tensor
