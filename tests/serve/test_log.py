@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import TYPE_CHECKING, Any
 
 import hisparse_svc
@@ -59,6 +60,23 @@ def test_each_call_is_a_line_with_its_request_lease_and_trace(serve: Callable[..
     assert all(line["took_us"] >= 0 and line["peer"].startswith("uid ") for line in calls)
     standings = [line["standing"] for line in log if line["event"] == "standing"]
     assert (standings[0], standings[-1]) == ("granting", "stopping")
+
+
+def test_a_full_disk_ends_the_journal_and_is_one_line_that_says_what_to_do(serve: Callable[..., Served]) -> None:
+    node = serve("--log", "json")
+    client = node.client()
+    client.admit(64)
+    journal = node.socket.with_name("node.sock.journal")
+    full = journal.stat().st_size
+    resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (full, full))
+    for _ in range(3):
+        client.admit(64).release()
+    assert not journal.exists(), "a restart must not believe it"
+    (note,) = client.server_info().notes
+    told = [line for line in lines(node) if line["level"] == "error"]
+    assert [(line["event"], line["message"]) for line in told] == [("notice", note)]
+    assert "cannot be written" in note
+    assert "make room" in note
 
 
 def test_no_line_holds_what_a_prompt_says(serve: Callable[..., Served]) -> None:

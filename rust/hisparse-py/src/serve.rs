@@ -153,7 +153,7 @@ impl PyService {
         self.0.warnings().to_vec()
     }
 
-    /// What peers did that they should not, each once.
+    /// What peers did that they should not, each once, and what went wrong with the service itself.
     #[getter]
     fn notices(&self) -> Vec<String> {
         self.0.notices()

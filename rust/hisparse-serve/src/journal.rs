@@ -68,6 +68,8 @@ pub(crate) struct Journal {
     failures: AtomicU64,
     /// What to tell the operator once it is not written any more.
     lost: Mutex<Option<String>>,
+    /// Whether nobody was told so far.
+    unsaid: AtomicBool,
 }
 
 impl Journal {
@@ -91,6 +93,7 @@ impl Journal {
             compacting: AtomicBool::new(false),
             failures: AtomicU64::new(0),
             lost: Mutex::new(None),
+            unsaid: AtomicBool::new(false),
         })
     }
 
@@ -131,11 +134,19 @@ impl Journal {
         lock(&self.pending).note(note);
     }
 
-    /// Writes what is pending. When it returns, everything that was taken over before is written.
+    /// Writes what is pending. When it returns, everything that was taken over before is written; or it says, once, why
+    /// nothing is any more, for the operator.
     ///
     /// Writes to the page cache, under a lock of its own: it may wait for another decision's write, never for a disk
     /// but where the kernel makes a writer wait.
-    pub(crate) fn flush(&self) {
+    pub(crate) fn flush(&self) -> Option<String> {
+        self.write_pending();
+        // Looked at first: a swap would have all deciders contend for a flag that hardly ever is set.
+        let news = self.unsaid.load(Ordering::Relaxed) && self.unsaid.swap(false, Ordering::Relaxed);
+        if news { self.lost() } else { None }
+    }
+
+    fn write_pending(&self) {
         let mut file = lock(&self.file);
         let records = std::mem::take(&mut lock(&self.pending).records);
         if records.is_empty() {
@@ -160,11 +171,9 @@ impl Journal {
             Ok(()) => "it was removed, and a restart will know no lease: make room before one".to_owned(),
             Err(error) => format!("nor can it be removed ({error}): remove it before a restart"),
         };
-        let said = format!("the journal {shown} cannot be written ({error}); {next}");
-        // Nobody reads stderr: then the metrics and the notes of the server tell.
-        let _ = writeln!(io::stderr(), "hisparse-svc: {said}");
         self.failures.fetch_add(1, Ordering::Relaxed);
-        *lock(&self.lost) = Some(said);
+        *lock(&self.lost) = Some(format!("the journal {shown} cannot be written ({error}); {next}"));
+        self.unsaid.store(true, Ordering::Relaxed);
     }
 
     /// Writes that failed: one ends the journal, unless it was that of a shorter copy.
@@ -194,7 +203,7 @@ impl Journal {
     }
 
     fn try_compact(&self) -> io::Result<()> {
-        self.flush();
+        self.write_pending();
         let until = self.bytes.load(Ordering::Relaxed);
         let mut old = Vec::new();
         File::open(&self.path)?.take(until).read_to_end(&mut old)?;

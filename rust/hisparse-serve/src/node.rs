@@ -37,6 +37,9 @@ use crate::journal::Journal;
 use crate::meeting;
 use crate::memory::Hosting;
 use crate::metrics::{Counters, Exemplars, SwapIn};
+use crate::notices::Notices;
+#[cfg(any(test, feature = "fuzzing"))]
+use crate::notices::Sink;
 use crate::pace::Pace;
 use crate::remembered::{Note, Remembered, this_boot};
 use crate::sessions::Sessions;
@@ -55,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) watches: AtomicUsize,
     pub(crate) sessions: Sessions,
     pub(crate) history: History,
+    /// What the operator should know.
+    pub(crate) notices: Arc<Notices>,
     journal: Option<Journal>,
     hosting: Option<Hosting>,
     /// Tells this run of this node from every other.
@@ -82,7 +87,8 @@ impl Node {
         hosting: Option<Hosting>,
     ) -> Result<Self, Problems> {
         let settings = config.ledger(hosting.is_some(), hisparse_core::limits::RECLAIM_WINDOW);
-        Self::begun(config, clock, Beginning::unkept(settings, epoch)?, addresses, hosting)
+        let notices = Arc::new(Notices::new(Sink::Nowhere));
+        Self::begun(config, clock, Beginning::unkept(settings, epoch)?, addresses, hosting, notices)
     }
 
     /// A node that begins so.
@@ -95,6 +101,7 @@ impl Node {
         beginning: Beginning,
         addresses: Vec<String>,
         hosting: Option<Hosting>,
+        notices: Arc<Notices>,
     ) -> Result<Self, Problems> {
         let Beginning { mut ledger, start, learning, mut remembered, journal } = beginning;
         let epoch = ledger.epoch();
@@ -129,6 +136,7 @@ impl Node {
             watches: AtomicUsize::new(0),
             sessions,
             history: History::default(),
+            notices,
             journal,
             hosting,
             life: MachineEntropy.next_u64(),
@@ -234,8 +242,8 @@ impl Node {
     }
 
     fn flush_journal(&self) {
-        if let Some(journal) = &self.journal {
-            journal.flush();
+        if let Some(lost) = self.journal.as_ref().and_then(Journal::flush) {
+            self.notices.of_service(lost);
         }
     }
 
@@ -243,7 +251,7 @@ impl Node {
     pub(crate) fn remember(&self, note: &Note) {
         if let Some(journal) = &self.journal {
             journal.note(note);
-            journal.flush();
+            self.flush_journal();
         }
     }
 

@@ -1,10 +1,11 @@
-//! What an operator should know of peers that misbehave: each thing once per user, and never without end.
+//! What an operator should know: of peers that misbehave, each thing once per user, and of the service itself.
 //!
 //! ```text
 //!  (kind, user) ── seen before? ─ yes ─► counted in metrics alone
-//!                       └─ no ─► one line, kept and written to stderr;  after 1,024 lines: one last line, then silence
+//!                       └─ no ─► one line, kept and written down;  after 1,024 lines: one last line, then silence
+//!  of the service itself ──────► one line, in any case
 //! ```
-//! A line names the user and the bound, never what was sent.
+//! A line of a peer names the user and the bound, never what was sent. Lines go where the service's log goes, in its form.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -80,13 +81,23 @@ impl Notices {
         };
         book.lines.push(line.clone());
         drop(book);
+        self.write(Level::Warning, &line);
+    }
+
+    /// Tells what is wrong with the service itself and what to do; who says it says it once.
+    pub(crate) fn of_service(&self, line: String) {
+        self.write(Level::Error, &line);
+        self.book.lock().unwrap_or_else(PoisonError::into_inner).lines.push(line);
+    }
+
+    fn write(&self, level: Level, line: &str) {
         match &self.sink {
             Sink::Nowhere => {}
             Sink::Stderr => {
                 // Nobody reads stderr: then nobody is told.
-                let _ = writeln!(std::io::stderr(), "hisparse-svc: {}", printable(&line));
+                let _ = writeln!(std::io::stderr(), "hisparse-svc: {}", printable(line));
             }
-            Sink::Log(log) => log.write(Level::Warning, "notice", json!({ "message": line })),
+            Sink::Log(log) => log.write(level, "notice", json!({ "message": line })),
         }
     }
 
@@ -111,7 +122,9 @@ mod tests {
         for uid in 0..5_000 {
             notices.once(Kind::Stranger, &User::Uid(uid), || "not on the list".into());
         }
-        let lines = notices.lines();
+        notices.of_service("the journal is lost".into());
+        let mut lines = notices.lines();
+        assert_eq!(lines.pop().as_deref(), Some("the journal is lost"), "however much is said of peers");
         assert_eq!(lines.len(), MAX_NOTICES + 1);
         assert!(lines[MAX_NOTICES].contains("are enough"), "{}", lines[MAX_NOTICES]);
     }

@@ -87,20 +87,19 @@ impl Server {
         if wait.is_some() {
             leave_word()?;
         }
-        let node = Arc::new(Node::begun(config.node, clock, beginning, bound.addresses.clone(), hosting)?);
+        let failed = |error: io::Error| no_threads(config.threads, &error);
+        let (log, notices) = logged(config.log, clock).map_err(failed)?;
+        let node = Arc::new(Node::begun(
+            config.node,
+            clock,
+            beginning,
+            bound.addresses.clone(),
+            hosting,
+            Arc::clone(&notices),
+        )?);
         if wait.is_none() {
             leave_word()?;
         }
-        let failed = |error: io::Error| {
-            Problems::one(Problem::new("threads", config.threads, error.to_string(), "raise the limit of processes"))
-        };
-        let log = (config.log == LogTo::Json).then(|| Log::to_stderr(clock)).transpose().map_err(failed)?.map(Arc::new);
-        let sink = match (config.log, &log) {
-            (_, Some(log)) => Sink::Log(Arc::clone(log)),
-            (LogTo::Text, None) => Sink::Stderr,
-            _ => Sink::Nowhere,
-        };
-        let notices = Arc::new(Notices::new(sink));
         let shed = Shed::new(Arc::clone(&node), Arc::clone(&notices));
         let door = Arc::new(Door {
             node: Arc::clone(&node),
@@ -156,6 +155,21 @@ impl Server {
             Err(gone) => Err(failed(io::Error::other(gone))),
         }
     }
+}
+
+/// The log, and where notices go.
+fn logged(to: LogTo, clock: MachineClock) -> io::Result<(Option<Arc<Log>>, Arc<Notices>)> {
+    let log = (to == LogTo::Json).then(|| Log::to_stderr(clock)).transpose()?.map(Arc::new);
+    let sink = match (to, &log) {
+        (_, Some(log)) => Sink::Log(Arc::clone(log)),
+        (LogTo::Text, None) => Sink::Stderr,
+        _ => Sink::Nowhere,
+    };
+    Ok((log, Arc::new(Notices::new(sink))))
+}
+
+fn no_threads(threads: usize, error: &io::Error) -> Problems {
+    Problems::one(Problem::new("threads", threads, error.to_string(), "raise the limit of processes"))
 }
 
 /// The word that this start is to leave: a server of counts alone that has a socket and this journal leaves one.

@@ -234,7 +234,7 @@ mod tests {
             let mut records = Vec::new();
             self.ledger.take_log(&mut records);
             self.journal.append(&mut records, u64::try_from(now.as_millis()).unwrap());
-            self.journal.flush();
+            assert_eq!(self.journal.flush(), None);
         }
 
         fn wait(&self, now: Duration) -> Option<Duration> {

@@ -9,7 +9,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hisparse_core::env::Entropy;
@@ -170,12 +169,10 @@ impl Watcher for SessionWatcher {
 
     fn not_adopted(&self, error: &SegmentError) {
         if !self.0.sessions.book(|book| std::mem::replace(&mut book.told_of_adoption, true)) {
-            // Nobody reads stderr: then nobody is told.
-            let _ = writeln!(
-                io::stderr(),
-                "hisparse-svc: the engine has handed its pool back, and it cannot be taken: {error}; the engine keeps it \
-                 and tries again. Start the service anew after that"
-            );
+            self.0.notices.of_service(format!(
+                "the engine has handed its pool back, and it cannot be taken: {error}; the engine keeps it and tries again. \
+                 Start the service anew after that"
+            ));
         }
     }
 

@@ -20,13 +20,18 @@ fn begun(home: &Path, ledger: &Ledger) -> (PathBuf, Journal) {
     (path, journal)
 }
 
-fn lease(ledger: &mut Ledger, journal: &Journal) {
+/// Grants and commits a lease, and gives what writing that down has to tell.
+fn lease_and_hear(ledger: &mut Ledger, journal: &Journal) -> Option<String> {
     let id = ledger.admit(&AdmitRequest::new("", 64, 0), Moment::ORIGIN).unwrap().lease.id.unwrap();
     ledger.commit(id, None, Epoch::FIRST, CommitBy::Session(SessionId(1)), Moment::ORIGIN).unwrap();
     let mut records = Vec::new();
     ledger.take_log(&mut records);
     journal.append(&mut records, 0);
-    journal.flush();
+    journal.flush()
+}
+
+fn lease(ledger: &mut Ledger, journal: &Journal) {
+    assert_eq!(lease_and_hear(ledger, journal), None);
 }
 
 #[test]
@@ -83,9 +88,10 @@ fn a_journal_that_cannot_be_written_is_removed_rather_than_left_behind_the_times
     let mut ledger = ledger();
     let (path, journal) = begun(home.path(), &ledger);
     *lock(&journal.file) = Some(File::open(&path).unwrap()); // open for reading alone: every write fails
-    lease(&mut ledger, &journal);
+    let said = lease_and_hear(&mut ledger, &journal);
     assert!(lock(&journal.file).is_none() && !path.exists());
     let lost = journal.lost().unwrap();
+    assert_eq!(said.as_ref(), Some(&lost), "said when it happens, and below no more");
     assert!(lost.contains("cannot be written") && lost.contains("a restart will know no lease"), "{lost}");
     assert_eq!(journal.failures(), 1);
     lease(&mut ledger, &journal);

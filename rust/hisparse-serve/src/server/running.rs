@@ -41,7 +41,8 @@ impl Running {
         &self.warnings
     }
 
-    /// What peers did that they should not, each once: for the operator to read.
+    /// What peers did that they should not, each once, and what went wrong with the service itself: for the operator to
+    /// read.
     pub fn notices(&self) -> Vec<String> {
         if self.is_ours() { self.notices.lines() } else { Vec::new() }
     }
