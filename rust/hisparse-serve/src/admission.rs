@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hisparse_core::env::Moment;
-use hisparse_core::ledger::{
-    self, AdmitRequest, CommitBy, Epoch, Granted, LeaseId, Length, Listing, Released, SessionId,
-};
-use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_LEASES, MAX_WAIT};
+use hisparse_core::ledger::{self, CommitBy, Epoch, Granted, LeaseId, Listing, Released, SessionId};
+use hisparse_core::limits::{LIST_PAGE_LEASES, MAX_BATCH_REQUESTS, MAX_LIST_PAGE_LEASES};
 use tonic::{Request, Response, Status};
 
 use crate::admit::Several;
@@ -22,6 +20,10 @@ use crate::proto::admission_service_server::AdmissionService;
 use crate::proto::batch_admit_result::Outcome;
 use crate::wire::Reader;
 use crate::{peer, proto, wire};
+
+mod reading;
+
+use reading::{Name, read_admit, read_ttl, released_name};
 
 /// The service.
 #[derive(Debug)]
@@ -102,9 +104,7 @@ impl AdmissionService for Admission {
         let message = request.into_inner();
         note.named(&message.lease_id, "", &message.tenant);
         rights.act_for(&message.tenant)?;
-        let mut reader = Reader::default();
-        let ttl = reader.duration("ttl", message.ttl);
-        reader.finish(())?;
+        let ttl = read_ttl(message.ttl)?;
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
             // An engine that names a ttl wants to renew, as a router does.
             let by = match (session, ttl) {
@@ -146,9 +146,7 @@ impl AdmissionService for Admission {
         let message = request.into_inner();
         note.named(&message.lease_id, "", &message.tenant);
         rights.act_for(&message.tenant)?;
-        let mut reader = Reader::default();
-        let ttl = reader.duration("ttl", message.ttl);
-        reader.finish(())?;
+        let ttl = read_ttl(message.ttl)?;
         let lease = self.on_lease(deadline, (&message.lease_id, message.epoch), |state, id, epoch, now| {
             Ok(state.ledger.renew(id, Some(&message.tenant), epoch, ttl, now)?)
         })?;
@@ -319,63 +317,4 @@ fn with_load(refusal: Refusal, readable: Option<Readable>) -> Status {
         }
     }
     status
-}
-
-/// What a release names.
-enum Name<'a> {
-    Lease(LeaseId),
-    Request(&'a str),
-}
-
-fn released_name(message: &proto::ReleaseRequest) -> Result<Name<'_>, Refusal> {
-    match (message.lease_id.as_str(), message.request_id.as_str()) {
-        ("", "") => Err(Refusal::field("lease_id", "missing", "names what to release", "give lease_id or request_id")),
-        (lease_id, "") => Ok(Name::Lease(wire::lease_id(lease_id)?)),
-        ("", request_id) => Ok(Name::Request(request_id)),
-        (_, request_id) => {
-            let rule = "excludes lease_id";
-            Err(Refusal::field("request_id", format!("{request_id:.80}"), rule, "give one of the two"))
-        }
-    }
-}
-
-/// Reads a request and its wait. The ledger's own rules are asked as well, so that everything wrong comes back together.
-fn read_admit(message: proto::AdmitRequest, page_tokens: u64) -> Result<(AdmitRequest, Duration), Refusal> {
-    let mut reader = Reader::default();
-    let tokens = [message.prompt_tokens, message.generated_tokens, message.max_new_tokens];
-    let length = if message.pages == 0 {
-        Length::Tokens { prompt: tokens[0], generated: tokens[1], max_new: tokens[2] }
-    } else {
-        if tokens.iter().any(|count| *count > 0) {
-            reader.problem("pages", message.pages, "excludes token counts", "give either pages or tokens");
-        }
-        Length::Pages(message.pages)
-    };
-    let epoch = match message.epoch {
-        0 => None,
-        given => Epoch::new(given).or_else(|| {
-            reader.problem("epoch", given, "is no epoch", "send `epoch` of GetCapacity's answer, or 0 for any");
-            None
-        }),
-    };
-    let wait = reader.duration("wait", message.wait).unwrap_or_default();
-    if wait > MAX_WAIT {
-        let rule = format!("must be at most {} s", MAX_WAIT.as_secs());
-        reader.problem("wait", format!("{wait:?}"), &rule, "wait for less, and ask again");
-    }
-    let ttl = reader.duration("ttl", message.ttl);
-    let prefix_hashes = reader.hashes("prefix_hashes", &message.prefix_hashes);
-    let request = AdmitRequest {
-        request_id: message.request_id.into(),
-        tenant: message.tenant.into(),
-        length,
-        prefix_hashes,
-        priority: message.priority,
-        ttl,
-        epoch,
-    };
-    if let Err(problems) = request.checked_tokens(page_tokens) {
-        reader.problems(problems);
-    }
-    reader.finish((request, wait))
 }

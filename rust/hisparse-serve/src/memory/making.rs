@@ -19,7 +19,7 @@ use hisparse_core::limits::MAX_SOCKET_PATH_BYTES;
 use hisparse_core::units::Bytes;
 use hisparse_mem::attach::server::{AttachServer, Share, Terms, Wanted};
 use hisparse_mem::machine::Machine;
-use hisparse_mem::pool::{HostPool, PoolError};
+use hisparse_mem::pool::{AdoptError, HostPool, PoolError};
 use hisparse_mem::populate::Workers;
 use hisparse_mem::root::Root;
 use hisparse_mem::session_lock::SessionLock;
@@ -126,10 +126,7 @@ pub(super) fn begin(node: &Arc<Node>, hosting: &Hosting, prepared: &mut Prepared
         PoolFrom::Nothing => Ok(Begun { pool: make(node, hosting, prepared)?, sessions: None, lost: None }),
         PoolFrom::Files(KeptPool { layout, segments }, files) => {
             let adopted = HostPool::adopt(layout, &segments, &files, lock);
-            let pool = adopted.map_err(|error| {
-                let remedy = "see the kernel's message; to begin anew, empty the folder";
-                Problems::one(Problem::new("--state-dir", "its segments", error.to_string(), remedy))
-            })?;
+            let pool = adopted.map_err(|error| not_adopted(error, prepared))?;
             Ok(Begun { pool: Arc::new(pool), sessions: None, lost: None })
         }
         PoolFrom::Engine(KeptPool { layout, segments }) => {
@@ -194,6 +191,18 @@ impl Prepared {
         node.sessions.set_herald(Some(sessions.herald()));
         Ok(sessions)
     }
+}
+
+/// Segments that are the ones of the journal, and cannot be mapped or locked; or are others by now.
+fn not_adopted(error: AdoptError, prepared: &Prepared) -> Problems {
+    Problems::one(match error {
+        AdoptError::Segment(error) => error.problem(FIELD, Bytes::new(prepared.config.layout.total_bytes())),
+        AdoptError::Count { .. } | AdoptError::Other { .. } => {
+            let folder = prepared.keeping.state_dir.as_ref().map_or(Path::new(""), StateDir::path);
+            let remedy = "empty the folder: the service begins anew, and the leases of before are lost";
+            Problem::new("--state-dir", folder.display(), error.to_string(), remedy)
+        }
+    })
 }
 
 fn refused(error: PoolError, layout: &PoolLayout, state_dir: Option<&StateDir>) -> Problems {
