@@ -126,7 +126,7 @@ pub(super) fn begin(node: &Arc<Node>, hosting: &Hosting, prepared: &mut Prepared
         PoolFrom::Nothing => Ok(Begun { pool: make(node, hosting, prepared)?, sessions: None, lost: None }),
         PoolFrom::Files(KeptPool { layout, segments }, files) => {
             let adopted = HostPool::adopt(layout, &segments, &files, lock);
-            let pool = adopted.map_err(|error| not_adopted(error, prepared))?;
+            let pool = adopted.map_err(|error| not_adopted(&error, prepared))?;
             Ok(Begun { pool: Arc::new(pool), sessions: None, lost: None })
         }
         PoolFrom::Engine(KeptPool { layout, segments }) => {
@@ -194,7 +194,7 @@ impl Prepared {
 }
 
 /// Segments that are the ones of the journal, and cannot be mapped or locked; or are others by now.
-fn not_adopted(error: AdoptError, prepared: &Prepared) -> Problems {
+fn not_adopted(error: &AdoptError, prepared: &Prepared) -> Problems {
     Problems::one(match error {
         AdoptError::Segment(error) => error.problem(FIELD, Bytes::new(prepared.config.layout.total_bytes())),
         AdoptError::Count { .. } | AdoptError::Other { .. } => {

@@ -170,7 +170,8 @@ async fn a_peer_that_reads_nothing_gets_few_long_answers_and_is_closed_in_the_en
         refused += usize::from(answer.headers().get("grpc-status").is_some_and(|status| status == "14"));
     }
     assert_eq!(refused, 296, "four of 300 are kept for a peer that reads none");
-    assert_eq!(target.metric("hisparse_calls").await, 4);
+    // A call of the neighbour may be among them for a moment.
+    target.metric_becomes("hisparse_calls", 4, Duration::from_secs(2)).await;
     if thorough() {
         tokio::time::timeout(Duration::from_secs(40), driver).await.expect("it was to be closed").unwrap();
         target.metric_becomes("hisparse_calls", 0, Duration::from_secs(2)).await;
