@@ -9,49 +9,29 @@
 //!  books             what the books carry is what the leases have
 //!  floors            what is set aside is the unused part of all floors
 //! ```
-//! [`conservation`] costs a few additions and runs in production after every transition; a violation stops the node
-//! from granting, never from taking back. [`audit`] runs them all and is what the tests call.
+//! Conservation costs a few additions and runs in production after every transition (the ledger's books know it); a
+//! violation stops the node from granting, never from taking back. [`Ledger::audit`] runs them all and is what the tests
+//! call.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::ledger::{Ledger, Pool};
+use crate::violation::holds;
 
-/// A rule that does not hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
-#[error("{rule}: {detail}")]
-pub struct Violation {
-    /// Name of the rule, as in this file's picture.
-    pub rule: &'static str,
-    /// What was found.
-    pub detail: String,
-}
+pub use crate::violation::Violation;
 
-fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Result<(), Violation> {
-    if ok { Ok(()) } else { Err(Violation { rule, detail: detail() }) }
-}
-
-/// Every unit of every pool is in exactly one state (control-plane rule 9).
-pub(crate) fn conservation(ledger: &Ledger) -> Result<(), Violation> {
-    let counts = ledger.pages().counts();
-    for pool in Pool::ALL {
-        let (total, free, in_leases) = ledger.book_sums(pool);
-        let (in_pool, agreed) = match pool {
-            // The page pool and the books each count the pages of leases: two witnesses of one number.
-            Pool::HostPages => (counts.held + counts.evictable + counts.scrubbing, counts.private == in_leases),
-            _ => (0, true),
-        };
-        holds("conservation", free + in_leases + in_pool == total && agreed, || {
-            format!("{:?} with {in_leases} in leases, {counts:?}", ledger.book_entry(pool))
-        })?;
+impl Ledger {
+    /// Checks every invariant there is, in time linear in the pool. For tests and for a doubtful operator.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn audit(&self) -> Result<(), Violation> {
+        every_rule(self)
     }
-    Ok(())
 }
 
-/// Every rule, in time linear in the pool.
-pub(crate) fn audit(ledger: &Ledger) -> Result<(), Violation> {
-    conservation(ledger)?;
+fn every_rule(ledger: &Ledger) -> Result<(), Violation> {
+    ledger.conserved()?;
     let sealed: BTreeMap<u32, u32> = ledger.pages().sealed_pages().collect();
     owners(ledger, &sealed)?;
     holders(ledger, &sealed)?;
@@ -130,7 +110,7 @@ fn coalesced(ledger: &Ledger) -> Result<(), Violation> {
 /// The books carry what the leases have (control-plane rule 1).
 fn books(ledger: &Ledger) -> Result<(), Violation> {
     for pool in Pool::ALL {
-        let (_, _, carried) = ledger.book_sums(pool);
+        let carried = ledger.in_leases(pool);
         let counted: u64 = ledger.records().map(|record| record.own_amount(pool)).sum();
         holds("books", carried == counted, || format!("{pool}: carried {carried}, counted {counted}"))?;
     }

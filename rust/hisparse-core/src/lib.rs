@@ -31,3 +31,4 @@ pub mod replay;
 pub mod size;
 pub mod units;
 pub mod validity;
+mod violation;

@@ -14,6 +14,7 @@ pub mod device_bytes;
 pub mod gpu;
 pub mod kv_bytes;
 pub mod native;
+mod number;
 pub mod plan;
 pub mod pool_shape;
 pub mod rank;

@@ -5,8 +5,6 @@
 //!                     └─► seats        └─► max_request_tokens, max_req_len, side_buffer_tokens
 //! ```
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::budget::rank::Rank;
@@ -15,6 +13,8 @@ use crate::budget::{sglang, vllm};
 use crate::layout::tokens_per_index_row;
 use crate::model::Family;
 use crate::platform::{Engine, KvDtype};
+
+pub use crate::budget::number::Number;
 
 /// A plan for one rank: what it keeps on its GPU, what its host pool holds, and how many requests run.
 ///
@@ -208,41 +208,4 @@ pub struct Concurrency {
     pub host_bytes: u64,
     /// What stops one more.
     pub binding: Binding,
-}
-
-/// A count that is whole, except where an engine computes with a float.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Number {
-    /// Exact.
-    Whole(u64),
-    /// As the engine's own float has it.
-    Float(f64),
-}
-
-impl Number {
-    /// `dividend / divisor`, whole where it is; 0 by 0 is 0.
-    #[allow(clippy::cast_precision_loss)] // a display figure: page counts are far below 2^52
-    pub fn quotient(dividend: u64, divisor: u64) -> Self {
-        match dividend.checked_rem(divisor) {
-            None => Self::Whole(0),
-            Some(0) => Self::Whole(dividend / divisor),
-            Some(_) => Self::Float(dividend as f64 / divisor as f64),
-        }
-    }
-}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Whole(number) => fmt::Display::fmt(number, f),
-            Self::Float(number) => fmt::Display::fmt(number, f),
-        }
-    }
-}
-
-impl From<u64> for Number {
-    fn from(whole: u64) -> Self {
-        Self::Whole(whole)
-    }
 }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use super::breaker::Backoff;
 use super::demand::Demand;
-use super::router::{Bar, Choice, NodeId, Router, Tally};
+use super::node_id::NodeId;
+use super::router::{Bar, Choice, Router, Tally};
 use crate::env::Moment;
 use crate::ledger::Amounts;
 use crate::limits::{FLEET_LOOK_FIRST, FLEET_LOOK_MOST, FLEET_PROBE_FIRST, MAX_RETRY_DELAY, MIN_RETRY_DELAY};

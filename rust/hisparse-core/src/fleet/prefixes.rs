@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::router::NodeId;
+use super::node_id::NodeId;
 use crate::limits::{FLEET_PREFIX_STRIDE_PAGES, MAX_FLEET_PREFIXES};
 use crate::pages::PageHash;
 

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 
-use super::router::NodeId;
+use super::node_id::NodeId;
 
 /// What makes one fitting node better than another, where both have as much of the prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use super::budget::RetryBudget;
 use super::demand::Demand;
 use super::dice::Dice;
 use super::gate::Gate;
+use super::node_id::NodeId;
 use super::prefixes::Prefixes;
 use super::rank::{Candidate, Policy, sort};
 use super::view::View;
@@ -25,22 +26,6 @@ use crate::error::{Problem, Problems};
 use crate::ledger::{Amounts, Pool};
 use crate::limits::{FLEET_CHOICES, FLEET_STALE_AFTER, FLEET_VAIN_PREFIXES, MAX_FLEET_CHOICES, MAX_FLEET_NODES};
 use crate::pages::PageHash;
-
-/// Which node; never given out twice by one router.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(u64);
-
-impl NodeId {
-    /// The node of a number.
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-}
 
 /// How a router chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +190,7 @@ impl Router {
             let problem = Problem::new("nodes", self.nodes.len(), rule, "split the fleet");
             return Err(Problems::one(problem));
         }
-        let id = NodeId(self.next_id);
+        let id = NodeId::new(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
         self.nodes.push(Node {
             id,

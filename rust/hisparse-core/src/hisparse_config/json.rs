@@ -9,15 +9,24 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::whole_text;
 use crate::error::Problem;
+use crate::input::shown;
 use crate::limits::MAX_HISPARSE_CONFIG_BYTES;
+
+/// Field name of the whole text in problems.
+pub const FIELD: &str = "--hisparse-config";
 
 /// Key of the object that stands for a number JSON cannot write.
 const NON_FINITE: &str = "non_finite";
 
 /// Python's words for such numbers, and the names they get; the longest first, since it contains another.
 const WORDS: [(&str, &str); 3] = [("-Infinity", "-inf"), ("Infinity", "inf"), ("NaN", "nan")];
+
+/// A problem with the text as a whole.
+fn whole_text(text: &str, rule: impl Into<String>) -> Problem {
+    let remedy = r#"write an object such as {"device_buffer_size": 4096, "host_to_device_ratio": 4}"#;
+    Problem::new(FIELD, shown(&Value::from(text)), rule, remedy)
+}
 
 /// What Python's parser makes of a text: non-finite numbers become objects `{"non_finite": …}`.
 pub(super) fn parse(text: &str) -> Result<Value, serde_json::Error> {

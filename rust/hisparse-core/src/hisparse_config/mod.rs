@@ -10,20 +10,18 @@
 mod json;
 pub mod upstream;
 
+pub use json::FIELD;
 pub(crate) use json::{object, python_numbers};
 
 use serde_json::{Map, Value};
 
-use crate::error::{Problem, Problems};
-use crate::input::{Fields, shown};
+use crate::error::Problems;
+use crate::input::Fields;
 use crate::limits::{
     BLOCK_THREADS_STEP, CONFIG_RATIO, DEFAULT_RATIO, DEFAULT_TOP_K, MAX_BLOCK_THREADS, MAX_HOT_ROWS, MAX_RATIO,
     MIN_BLOCK_THREADS, PAGE_TOKENS,
 };
 use crate::ratio::Ratio;
-
-/// Field name of the whole text in problems.
-pub const FIELD: &str = "--hisparse-config";
 
 /// The keys HiSparse acts on.
 pub const KEYS: [&str; 4] = ["top_k", "device_buffer_size", "host_to_device_ratio", "swap_in_block_size"];
@@ -208,12 +206,6 @@ impl Reader<'_> {
             (MIN_BLOCK_THREADS..=MAX_BLOCK_THREADS).contains(&threads) && threads.is_multiple_of(BLOCK_THREADS_STEP)
         })
     }
-}
-
-/// A problem with the text as a whole.
-fn whole_text(text: &str, rule: impl Into<String>) -> Problem {
-    let remedy = r#"write an object such as {"device_buffer_size": 4096, "host_to_device_ratio": 4}"#;
-    Problem::new(FIELD, shown(&Value::from(text)), rule, remedy)
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{Entry, HashedRun, KeptLease, NodeKey};
-use super::seals::Seals;
+use super::entry::{Entry, KeptLease, NodeKey};
+use super::hashed::HashedRun;
+use super::seals::{KeptSeal, Seals};
 use crate::ledger::{LeaseId, LeaseState, NodeCapacity, TenantSalt};
 use crate::limits::MAX_TENANTS;
-use crate::pages::{Extent, Extents, Isolation, PageHash};
+use crate::pages::{Extent, Extents, Isolation};
 
 /// An entry that cannot follow those before it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,20 +32,6 @@ fn broken<T>(rule: impl Into<String>) -> Result<T, Inconsistent> {
 pub(crate) struct KeptTenant {
     pub(crate) name: String,
     pub(crate) salt: TenantSalt,
-}
-
-/// A sealed page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeptSeal {
-    pub(crate) tenant: u16,
-    pub(crate) hash: PageHash,
-    /// Place in its chain.
-    pub(crate) place: u32,
-    /// Whether the page before it is the one before it in its chain.
-    pub(crate) follows: bool,
-    pub(crate) holders: u32,
-    /// When its last holder let it go, in order; 0 while one holds it.
-    pub(crate) turn: u64,
 }
 
 /// See the [module's picture](self).

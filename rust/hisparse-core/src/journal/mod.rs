@@ -12,13 +12,16 @@
 mod bytes;
 mod entry;
 mod frame;
+mod hashed;
 mod image;
 mod seals;
 
 pub use bytes::Unreadable;
-pub use entry::{Entry, HashedRun, KeptLease, NodeKey};
-pub(crate) use entry::{HashedPart, put_sealed};
+pub(crate) use entry::put_sealed;
+pub use entry::{Entry, KeptLease, NodeKey};
 pub use frame::{Damage, Frames, Tail, frame};
+pub(crate) use hashed::HashedPart;
+pub use hashed::HashedRun;
+pub(crate) use image::KeptTenant;
 pub use image::{Image, Inconsistent};
-pub(crate) use image::{KeptSeal, KeptTenant};
-pub(crate) use seals::Seals;
+pub(crate) use seals::{KeptSeal, Seals};

@@ -2,8 +2,21 @@
 
 use std::cmp::Reverse;
 
-use super::image::KeptSeal;
-use crate::pages::Extent;
+use crate::pages::{Extent, PageHash};
+
+/// A sealed page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptSeal {
+    pub(crate) tenant: u16,
+    pub(crate) hash: PageHash,
+    /// Place in its chain.
+    pub(crate) place: u32,
+    /// Whether the page before it is the one before it in its chain.
+    pub(crate) follows: bool,
+    pub(crate) holders: u32,
+    /// When its last holder let it go, in order; 0 while one holds it.
+    pub(crate) turn: u64,
+}
 
 /// At most one seal per page.
 #[derive(Clone, Debug)]

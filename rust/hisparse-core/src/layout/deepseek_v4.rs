@@ -4,7 +4,7 @@
 //!  page of 64:  64 × [ 448 e4m3 | 64 bf16 ] = 36,864   64 × [ 7 ue8m0 | pad ] = 512   pad 64   → 37,440
 //! ```
 
-use super::{Arrangement, Part, RowLayout, scale_blocks};
+use super::row::{Arrangement, Part, RowLayout, scale_blocks};
 use crate::error::Problem;
 use crate::platform::KvDtype;
 

@@ -4,7 +4,7 @@
 //!  page of 64, FP8:  64 × 128 B of keys = 8,192   64 × 4 B of scales = 256   → 8,448
 //! ```
 
-use super::{Arrangement, Part, RowLayout, scale_blocks};
+use super::row::{Arrangement, Part, RowLayout, scale_blocks};
 use crate::error::Problem;
 use crate::model::{Model, Shape};
 use crate::platform::{IndexDtype, KvDtype};

@@ -1,6 +1,6 @@
 //! Rows of multi-head attention: a key and a value for each KV head of the rank.
 
-use super::{Arrangement, Part, RowLayout};
+use super::row::{Arrangement, Part, RowLayout};
 use crate::error::Problem;
 use crate::platform::KvDtype;
 

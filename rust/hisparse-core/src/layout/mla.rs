@@ -1,6 +1,6 @@
 //! Rows of multi-head latent attention: one latent vector and one rotary key for all heads.
 
-use super::{Arrangement, Part, RowLayout, scale_blocks};
+use super::row::{Arrangement, Part, RowLayout, scale_blocks};
 use crate::error::Problem;
 use crate::platform::KvDtype;
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::lease::LeaseState;
 use super::pools::{Amounts, Pool};
 use crate::pages::PageCounts;
+use crate::violation::{Violation, holds};
 
 /// One pool, by state. The states add up to `total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -103,5 +104,24 @@ impl Books {
             scrubbing,
             quarantined: self.quarantined[pool],
         }
+    }
+
+    /// Every unit of every pool is in exactly one state (control-plane rule 9).
+    pub(super) fn conserved(&self, counts: PageCounts) -> Result<(), Violation> {
+        for pool in Pool::ALL {
+            let in_leases = self.in_leases(pool);
+            let (free, in_pool, agreed) = match pool {
+                // The page pool and the books each count the pages of leases: two witnesses of one number.
+                Pool::HostPages => {
+                    let in_pool = counts.held + counts.evictable + counts.scrubbing;
+                    (counts.free, in_pool, counts.private == in_leases)
+                }
+                _ => (self.free(pool), 0, true),
+            };
+            holds("conservation", free + in_leases + in_pool == self.totals[pool] && agreed, || {
+                format!("{:?} with {in_leases} in leases, {counts:?}", self.state_of(pool, counts))
+            })?;
+        }
+        Ok(())
     }
 }

@@ -20,14 +20,15 @@ use super::pools::{Amounts, NodeCapacity, Pool};
 use super::record::Record;
 use super::refusal::Refusal;
 use super::request::{name_problem, tenant_or_default};
-use super::tenants::{TenantPolicy, TenantSalt, Tenants};
+use super::salt::TenantSalt;
+use super::tenants::{TenantPolicy, Tenants};
 use crate::env::{Entropy, Moment};
 use crate::error::{Problem, Problems};
-use crate::invariants::{self, Violation};
 use crate::journal::{Entry as Change, NodeKey};
 use crate::limits::{MAX_TENANT_BYTES, MAX_TENANTS, QUARANTINE_BOUND, RECLAIM_WINDOW, ROUTER_TTL, UNCOMMITTED_TTL};
 use crate::pages::seeded::{Seeded, Serial};
 use crate::pages::{Isolation, PagePool, TenantIndex};
+use crate::violation::Violation;
 
 /// What a ledger is made from.
 #[derive(Clone, Copy, Debug)]
@@ -260,14 +261,6 @@ impl Ledger {
         Ok(self.view(self.record(slot)))
     }
 
-    /// Checks every invariant there is, in time linear in the pool. For tests and for a doubtful operator.
-    ///
-    /// # Errors
-    /// The first invariant that does not hold.
-    pub fn audit(&self) -> Result<(), Violation> {
-        invariants::audit(self)
-    }
-
     /// The slot of a lease as it is now: what is over by `now` has ended.
     pub(super) fn find_now(&mut self, id: LeaseId, tenant: Option<&str>, now: Moment) -> Result<u32, Refusal> {
         self.advance(now);
@@ -419,23 +412,19 @@ impl Ledger {
     /// Ends every transition: one more change, and a look at the conservation law.
     pub(super) fn settle(&mut self) {
         self.sequence += 1;
-        if let Err(violation) = invariants::conservation(self) {
+        if let Err(violation) = self.conserved() {
             self.fault.get_or_insert(violation);
         }
     }
 
-    /// Total, free, and what leases have for themselves, of a pool; for checks.
-    pub(crate) fn book_sums(&self, pool: Pool) -> (u64, u64, u64) {
-        let free = match pool {
-            Pool::HostPages => self.pages.counts().free,
-            _ => self.books.free(pool),
-        };
-        (self.books.totals[pool], free, self.books.in_leases(pool))
+    /// The conservation law: a few additions.
+    pub(crate) fn conserved(&self) -> Result<(), Violation> {
+        self.books.conserved(self.pages.counts())
     }
 
-    /// What the books say of a pool, for the text of a violation.
-    pub(crate) fn book_entry(&self, pool: Pool) -> super::PoolState {
-        self.books.state_of(pool, self.pages.counts())
+    /// What leases have for themselves of a pool, by the books; for checks.
+    pub(crate) fn in_leases(&self, pool: Pool) -> u64 {
+        self.books.in_leases(pool)
     }
 
     /// Unused floors as carried and as counted anew; for checks.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::lease::{Epoch, LeaseId, LeaseState};
 use super::pools::Pool;
 use crate::error::Problems;
-use crate::invariants::Violation;
+use crate::violation::Violation;
 
 /// A bound that a single request can be beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -16,9 +16,9 @@ use super::pools::Pool;
 use super::record::Record;
 use crate::env::{Entropy, Moment};
 use crate::error::Problems;
-use crate::invariants::Violation;
 use crate::journal::{Image, KeptLease};
 use crate::pages::seeded::Seeded;
+use crate::violation::Violation;
 
 /// Why a journal is not a ledger.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

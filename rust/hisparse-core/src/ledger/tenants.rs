@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::pools::{Amounts, NodeCapacity, Pool};
+use super::salt::TenantSalt;
 use crate::env::Entropy;
 use crate::journal::KeptTenant;
 use crate::limits::MAX_TENANTS;
@@ -50,9 +51,6 @@ impl TenantPolicy {
         self
     }
 }
-
-/// What a tenant hashes its pages with, so that hashes of equal prompts differ between tenants.
-pub type TenantSalt = [u64; 4];
 
 #[derive(Debug)]
 pub(super) struct Tenant {

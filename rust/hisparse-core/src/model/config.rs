@@ -9,6 +9,7 @@
 
 use serde_json::{Map, Value};
 
+use super::source::Source;
 use super::{Family, Model, deepseek_v4, dsa, minimax_m3};
 use crate::error::{Problem, Problems};
 use crate::hisparse_config::python_numbers;
@@ -29,18 +30,6 @@ const GLM5_NEXT: [&str; 3] = ["glm5_next", "glm5_next_text", "Glm5NextForConditi
 
 /// Qwen4-Exp's sparse attention is no DSA; its checkpoints have this field.
 const QSA_FIELD: &str = "indexer_budget";
-
-/// The object being read, and what was learnt before its family was known.
-pub(super) struct Source<'a> {
-    /// The language model's own fields.
-    pub fields: Fields<'a>,
-    /// Name of the model for plans and messages.
-    pub name: String,
-    /// First `architectures` entry, or empty.
-    pub architecture: String,
-    /// Whether it is of GLM-5.3-Flash's class, which has linear layers between the sparse ones.
-    pub glm5_next: bool,
-}
 
 impl Model {
     /// Reads the text of a `config.json`. `name` labels the model in plans; where it is empty, the architecture does.
@@ -211,24 +200,6 @@ fn check_dtype(fields: &mut Fields<'_>) {
             fields.problem(name, "is no known number format", format!("use one of {}", KNOWN_DTYPES.join(", ")));
         }
     }
-}
-
-/// A whole number with a default where the file does not say.
-pub(super) fn optional(fields: &mut Fields<'_>, name: &str, min: u64, max: u64, default: u64) -> Option<u64> {
-    if fields.raw(name).is_none() { Some(default) } else { fields.whole(name, min, max) }
-}
-
-/// Number of entries a list must have, as a problem where it has another.
-pub(super) fn check_length(fields: &mut Fields<'_>, name: &str, found: usize, layers: u64) -> bool {
-    let fits = u64::try_from(found) == Ok(layers);
-    if !fits {
-        fields.problem(
-            name,
-            format!("must have one entry for each of the {layers} layers, not {found}"),
-            "write one entry per layer",
-        );
-    }
-    fits
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! A file may say it in several of these ways; they must agree.
 
 use super::Layer;
-use super::config::{check_length, optional};
+use super::source::{check_length, optional};
 use crate::input::Fields;
 use crate::limits::MAX_LAYERS;
 

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use super::config::{Source, check_length, optional};
+use super::source::{Source, check_length, optional};
 use super::{Family, Layer, Model, Shape};
 use crate::input::{Fields, whole_number};
 use crate::limits::{MAX_CONTEXT_TOKENS, MAX_DIMENSION, MAX_HEADS, MAX_HOT_ROWS, MAX_LAYERS};

@@ -17,6 +17,7 @@ mod index_sharing;
 mod minimax_m3;
 pub mod presets;
 pub mod sglang;
+mod source;
 
 pub use presets::preset;
 

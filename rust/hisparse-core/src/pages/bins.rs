@@ -8,7 +8,7 @@
 //! The runs of a bin are a doubly linked list threaded through arrays indexed by a run's first page
 //! ([`PageEntry`], shared by all kinds), so that no operation allocates.
 
-use super::free_space::Kind;
+use super::content::Kind;
 use crate::limits::MAX_POOL_PAGES;
 
 /// Bins of a level, as a power of two: one machine word of them.

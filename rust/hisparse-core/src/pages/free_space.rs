@@ -12,14 +12,9 @@
 //! operation touches the ends of a handful of runs and allocates nothing.
 
 use super::bins::{Bins, Links, PageEntry};
+use super::content::{CLEAN, Kind};
 use super::extent::{Extent, Extents};
 use super::starts::Starts;
-
-/// Who last used a free page: 0 for nobody since it was zeroed.
-pub(super) type Kind = u16;
-
-/// The clean pages' kind.
-pub(super) const CLEAN: Kind = 0;
 
 #[derive(Debug)]
 pub(super) struct FreeSpace {

@@ -6,8 +6,10 @@
 //! ```
 
 mod bins;
+mod content;
 mod extent;
 mod free_space;
+mod isolation;
 #[cfg(test)]
 mod page_by_page;
 mod pool;
@@ -20,8 +22,9 @@ mod runs;
 pub(crate) mod seeded;
 mod starts;
 
+pub use content::PageHash;
+pub(crate) use content::TenantIndex;
 pub use extent::{Extent, Extents};
+pub use isolation::Isolation;
 pub(crate) use pool::Standing;
-pub use pool::{Hits, Isolation, PageCounts, PagePool, ScrubJob};
-pub use prefix::PageHash;
-pub(crate) use prefix::TenantIndex;
+pub use pool::{Hits, PageCounts, PagePool, ScrubJob};

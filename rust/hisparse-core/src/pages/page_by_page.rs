@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::prefix::{PageHash, TenantIndex};
+use super::content::{PageHash, TenantIndex};
 
 /// What is known of a sealed page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,36 +19,17 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 
+use super::content::{CLEAN, Kind, PageHash, TenantIndex};
 use super::extent::{Extent, Extents};
-use super::free_space::{CLEAN, FreeSpace, Kind};
-use super::prefix::{PageHash, PrefixIndex, TenantIndex, Walk};
+use super::free_space::FreeSpace;
+use super::isolation::Isolation;
+use super::prefix::{PrefixIndex, Walk};
 use crate::env::Entropy;
 use crate::journal::{HashedPart, Seals};
 use crate::limits::{MAX_CHILLED_FOR_A_RUN, STOCK_SHARE};
 
 mod remembering;
 mod scrubbing;
-
-/// Whether pages are zeroed before another tenant gets them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Isolation {
-    /// A page that changes tenant is scrubbed first.
-    #[default]
-    Scrub,
-    /// Pages go from tenant to tenant as they are: bookkeeping for engines that own their memory.
-    Shared,
-}
-
-impl Isolation {
-    /// What pages are in a tenant's eyes once it has used them.
-    const fn kind_of(self, tenant: TenantIndex) -> Kind {
-        match self {
-            Self::Scrub => tenant + 1,
-            Self::Shared => CLEAN,
-        }
-    }
-}
 
 /// How many pages are in each state. They add up to the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -22,19 +22,12 @@
 
 use hashbrown::HashTable;
 
+use super::content::{Kind, PageHash, TenantIndex};
 use super::extent::{Extent, Extents};
-use super::free_space::Kind;
 use super::runs::{Run, Runs, State};
 use super::seeded::Folding;
 use crate::env::Entropy;
 use crate::journal::{HashedPart, KeptSeal, Seals};
-use crate::limits::PAGE_HASH_BYTES;
-
-/// Keyed content hash of one full page and all pages before it.
-pub type PageHash = [u8; PAGE_HASH_BYTES];
-
-/// Number of a tenant; the ledger keeps their names.
-pub(crate) type TenantIndex = u16;
 
 /// Hashes compared at once; the last lot is gone through one by one.
 const COMPARED_AT_ONCE: usize = 32;

@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
+use super::content::{Kind, PageHash, TenantIndex};
 use super::extent::{Extent, Extents};
-use super::free_space::Kind;
 use super::page_by_page::PageByPage;
-use super::prefix::{PageHash, PrefixIndex, TenantIndex, Walk};
+use super::prefix::{PrefixIndex, Walk};
 use super::runs::State;
 use crate::env::Entropy;
 

@@ -1,7 +1,8 @@
 //! The obvious allocator that the real one is compared with: one entry per page, every question answered by a scan.
 
+use super::content::{CLEAN, Kind};
 use super::extent::{Extent, Extents};
-use super::free_space::{CLEAN, FreeSpace, Kind};
+use super::free_space::FreeSpace;
 use crate::env::Entropy;
 
 /// Kind of each free page; `None` for a held one.

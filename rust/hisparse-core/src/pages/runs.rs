@@ -8,9 +8,8 @@
 //! What is carried is a number of holders and a place in the LRU order for *each page*; runs only spell it shorter. So a run
 //! may be split anywhere and joined with its like at any time, and nothing can tell.
 
+use super::content::{Kind, TenantIndex};
 use super::extent::Extent;
-use super::free_space::Kind;
-use super::prefix::TenantIndex;
 use super::starts::Starts;
 
 /// No run, no neighbour.

@@ -4,7 +4,7 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 
-use super::prefix::PageHash;
+use super::content::PageHash;
 use crate::env::Entropy;
 
 /// The standard hasher (a keyed SipHash) with a secret prefix.

@@ -9,38 +9,20 @@
 
 mod host_pool;
 mod native;
+mod outcome;
 mod request;
 pub mod sglang;
 mod vllm;
 
+pub use outcome::Resolved;
 pub use request::{KEYS, ValidateRequest};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::backends::Backend;
 use crate::error::Problems;
 use crate::model::Model;
 use crate::platform::Engine;
-
-/// What the configuration comes to; `null` where it could not be decided.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Resolved {
-    /// Backend of whole prompts; `null` too for a family that brings its own attention.
-    pub prefill_backend: Option<Backend>,
-    /// Backend of decode steps.
-    pub decode_backend: Option<Backend>,
-    /// Hot rows per request, as the engine holds them: SGLang may hold text or a float.
-    pub hot_rows: Value,
-    /// Host-to-device ratio, as the engine holds it.
-    pub ratio: Value,
-    /// Tokens attended per step.
-    pub top_k: Value,
-    /// KV type after `auto`.
-    pub kv_dtype: Option<String>,
-    /// Tokens of a page.
-    pub page_size: Option<u64>,
-}
 
 /// The answer of `hisparse-svc validate`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,9 +47,6 @@ pub struct Surroundings {
     /// Notes on the machine, each a full sentence; they never make a configuration invalid.
     pub notes: Vec<String>,
 }
-
-/// What one engine's checks come to.
-type Outcome = (Resolved, Problems, Vec<String>);
 
 impl Validation {
     fn new(resolved: Resolved, problems: Problems, warnings: Vec<String>) -> Self {

@@ -4,8 +4,8 @@
 use serde_json::json;
 
 use super::host_pool::holds_longest;
+use super::outcome::{Outcome, Resolved};
 use super::request::{AUTO, ValidateRequest};
-use super::{Outcome, Resolved};
 use crate::backends::{Backend, Phase, Situation, TABLE, check, has_choice, resolve};
 use crate::budget::read::flag;
 use crate::error::{Problem, Problems};

@@ -8,8 +8,9 @@
 
 use serde_json::{Value, json};
 
+use super::native;
+use super::outcome::{Outcome, Resolved};
 use super::request::{AUTO, ValidateRequest};
-use super::{Outcome, Resolved, native};
 use crate::backends::sglang::{allowed, default_of_list, is_sm12x_glm, known_kv_dtype, resolve};
 use crate::backends::{Backend, Phase, has_choice, use_one_of};
 use crate::budget::read::flag;

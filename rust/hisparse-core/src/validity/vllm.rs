@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use super::outcome::{Outcome, Resolved};
 use super::request::ValidateRequest;
-use super::{Outcome, Resolved};
 use crate::backends::{Phase, has_choice};
 use crate::budget::read::flag;
 use crate::budget::vllm::config;

@@ -15,9 +15,11 @@
 mod answers;
 mod demand;
 mod leases;
+mod page_books;
 mod pages;
 mod pools;
 mod turns;
+mod waiter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,8 +31,8 @@ use hisparse_core::ledger::{
 use hisparse_core::pages::Isolation;
 use serde::Serialize;
 
-use self::pages::PageBooks;
-use self::turns::Waiter;
+use self::page_books::PageBooks;
+use self::waiter::Waiter;
 use crate::call::{Answer, Ask, Call, CallId, Input};
 use crate::linear::check::digest;
 use crate::node::{Decided, Seen};

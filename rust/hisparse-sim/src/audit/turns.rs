@@ -6,23 +6,11 @@
 //! A tenant with a ceiling may be at it, and is passed over then: its waiters prove nothing. And a tenant with a floor
 //! may have what is kept for it at any time: of some pool it then holds no more than its floor, this grant included.
 
-use hisparse_core::env::Moment;
 use hisparse_core::ledger::Pool;
 
+use super::waiter::Waiter;
 use super::{Auditor, Checked, Step, ensure};
-use crate::call::{Answer, Ask, CallId, Input};
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    call: CallId,
-    /// When it came, in steps. A call that the network repeated waits once for each copy.
-    first_copy: u64,
-    last_copy: u64,
-    priority: i32,
-    until: Moment,
-    /// Its tenant has a ceiling.
-    capped: bool,
-}
+use crate::call::{Answer, Ask, Input};
 
 impl Auditor {
     /// Whether the tenant holds, after this step, no more of some pool than what is kept for it.

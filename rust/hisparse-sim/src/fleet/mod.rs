@@ -17,6 +17,7 @@ mod node;
 mod report;
 mod settle;
 mod setup;
+mod undoing;
 mod watch;
 mod workload;
 mod world;

@@ -13,17 +13,8 @@ use hisparse_core::limits::{FLEET_ATTEMPT, FLEET_TTL};
 use super::event::Event;
 use super::job::{JobId, NodeIndex};
 use super::node::State;
+use super::undoing::Undoing;
 use super::world::World;
-
-/// One that is being settled.
-#[derive(Debug)]
-pub(super) struct Undoing {
-    job: JobId,
-    node: NodeIndex,
-    settling: Settling,
-    /// Whether the job knows that it is safe.
-    told: bool,
-}
 
 impl World {
     /// Begins: the attempt's deadline, or the word of the node's death, is now.

@@ -6,6 +6,7 @@
 //! ```
 
 pub(crate) mod honest;
+pub(crate) mod make;
 pub(crate) mod planted;
 
 use hisparse_core::env::Moment;

@@ -4,8 +4,9 @@
 //!  plan_faults ─► (time, fault) ─► strike ─► a process is gone, a clock is off, a socket is closed
 //! ```
 
-use hisparse_core::ledger::{Epoch, SessionId};
+use hisparse_core::ledger::SessionId;
 
+use super::fault::Fault;
 use super::{Event, MS, World};
 use crate::actors::engine::Engine;
 use crate::actors::router::Router;
@@ -13,22 +14,7 @@ use crate::audit::Finding;
 use crate::call::{CallId, Input, Who};
 use crate::clock::NodeClock;
 use crate::dice::Dice;
-use crate::node::Node;
-use crate::node::honest::Honest;
-use crate::node::planted::{Bug, Planted};
-use crate::setup::Setup;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
-    NodeDies,
-    NodeStarts,
-    NodePauses,
-    ClockSteps,
-    EngineDies(usize),
-    EngineStarts(usize),
-    SessionLost { session: SessionId, node_life: u64 },
-    RouterDies(usize),
-}
+use crate::node::make::make_node;
 
 impl World {
     pub(super) fn plan_faults(&mut self) {
@@ -155,16 +141,4 @@ impl World {
 
 fn place_of(dice: &mut Dice, of: u64) -> usize {
     usize::try_from(dice.below(of)).unwrap_or(0)
-}
-
-pub(super) fn make_node(seed: u64, epoch: u64, setup: &Setup, bug: Option<Bug>) -> Box<dyn Node> {
-    let config = bug.map_or(setup.config, |bug| bug.settings(setup.config));
-    let epoch = Epoch::new(epoch).expect("a run has few restarts");
-    let mut entropy = Dice::new(seed).fork(100 + epoch.get());
-    let honest =
-        Honest::new(config, epoch, &setup.policies, &mut entropy).expect("setups are drawn within their bounds");
-    match bug {
-        Some(bug) => Box::new(Planted::new(bug, honest)),
-        None => Box::new(honest),
-    }
 }

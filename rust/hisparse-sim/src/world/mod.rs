@@ -7,6 +7,7 @@
 //! the same run, event for event.
 
 mod chaos;
+mod fault;
 mod network;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::hash::{DefaultHasher, Hasher};
 use hisparse_core::env::Moment;
 use hisparse_core::ledger::SessionId;
 
-use self::chaos::{Fault, make_node};
+use self::fault::Fault;
 use crate::actors::engine::Engine;
 use crate::actors::router::Router;
 use crate::actors::{Handover, Wake};
@@ -25,6 +26,7 @@ use crate::clock::NodeClock;
 use crate::dice::Dice;
 use crate::faults::Faults;
 use crate::history::History;
+use crate::node::make::make_node;
 use crate::node::planted::Bug;
 use crate::node::{Node, Seen};
 use crate::setup::Setup;

@@ -1,7 +1,7 @@
 //! What a native plan refuses, and what to do about it.
 
 use crate::budget::device_bytes::host_bytes;
-use crate::budget::native::Sized;
+use crate::budget::native::asked::ratio_of;
 use crate::budget::native::auto::Wish;
 use crate::budget::native::solve::Budget;
 use crate::budget::rank::{PAGE_ROWS, Rank};
@@ -74,7 +74,7 @@ pub(super) fn not_one_page(budget: &Budget<'_>) -> Problem {
 /// Not one hot buffer fits the GPU.
 pub(super) fn not_one_seat(budget: &Budget<'_>, request: &PlanRequest) -> Problem {
     let ratio = match request.sizing {
-        None | Some(HostSizing::Ratio(_)) => super::ratio_of(request),
+        None | Some(HostSizing::Ratio(_)) => ratio_of(request),
         Some(_) => Ratio::ONE,
     };
     let logical_pages = ratio.scale_floor(budget.seat_pages());
@@ -114,10 +114,15 @@ pub(super) fn not_one_request(wish: &Wish<'_>) -> Problem {
     Problem::new("--auto", "true", rule, remedy)
 }
 
-/// The host pool must fit the machine, once for all ranks that share it.
-pub(super) fn fits_machine(rank: &Rank<'_>, request: &PlanRequest, sized: &Sized<'_>) -> Result<(), Problems> {
+/// The host pool, of so many bytes, must fit the machine as often as ranks hold different rows.
+pub(super) fn fits_machine(
+    rank: &Rank<'_>,
+    request: &PlanRequest,
+    host_bytes: u64,
+    copies: u64,
+) -> Result<(), Problems> {
     let Some(machine) = request.machine_memory_bytes else { return Ok(()) };
-    let needed = sized.host_bytes.saturating_mul(sized.host_copies(request));
+    let needed = host_bytes.saturating_mul(copies);
     if needed <= machine {
         return Ok(());
     }
@@ -127,9 +132,6 @@ pub(super) fn fits_machine(rank: &Rank<'_>, request: &PlanRequest, sized: &Sized
         _ => ("--ratio", crate::limits::DEFAULT_RATIO.to_string()),
     };
     let rule = format!("needs {} of host memory, and the machine allows {}", shown(needed), shown(machine));
-    let remedy = format!(
-        "use --host-pool {} or less",
-        machine / sized.host_copies(request).max(1) / rank.page.whole() * rank.page.whole()
-    );
+    let remedy = format!("use --host-pool {} or less", machine / copies.max(1) / rank.page.whole() * rank.page.whole());
     Err(Problems::one(Problem::new(field, value, rule, remedy)))
 }

@@ -5,7 +5,9 @@
 //! ```
 //! Everything that is allocated on the GPU is inside the budget, and every length limit uses the logical size.
 
+mod asked;
 mod auto;
+mod cell;
 mod checks;
 mod solve;
 mod warnings;
@@ -21,9 +23,13 @@ use crate::limits::{MAX_HOT_ROWS, MAX_SEQS};
 use crate::model::{Model, Shape};
 use crate::platform::Engine;
 use crate::ratio::Ratio;
+use asked::{longest_context, ratio_of};
 use auto::Wish;
+use cell::cell_of;
 use checks::checked_hot_rows;
 use solve::{Budget, Pools};
+
+pub use cell::cell_bytes;
 
 /// Plans what this project allocates.
 ///
@@ -39,7 +45,7 @@ pub fn plan(model: &Model, request: &PlanRequest) -> Result<Plan, Problems> {
     }
     let (Some(rank), Some(hot_rows), Some((kv_bytes, note))) = (rank, hot_rows, device) else { return Err(problems) };
     let sized = problems.into_result(()).and_then(|()| Sized::new(&rank, request, hot_rows, kv_bytes))?;
-    checks::fits_machine(&rank, request, &sized)?;
+    checks::fits_machine(&rank, request, sized.host_bytes, sized.host_copies(request))?;
     sized.plan(request, note)
 }
 
@@ -212,26 +218,6 @@ impl<'a> Sized<'a> {
     }
 }
 
-/// Bytes per device token on the GPU at the request's ratio, rounded up to a whole one; `None` on overflow.
-pub fn cell_bytes(rank: &Rank<'_>, request: &PlanRequest) -> Option<Number> {
-    let ratio = if request.hisparse { ratio_of(request) } else { Ratio::ONE };
-    cell_of(rank, ratio.numerator(), ratio.denominator()).map(Number::Whole)
-}
-
-/// Bytes per device token with `logical` tokens for every `device` ones.
-fn cell_of(rank: &Rank<'_>, logical: u64, device: u64) -> Option<u64> {
-    let page = &rank.page;
-    let bytes = u128::from(page.device()) * u128::from(device) + u128::from(page.logical()) * u128::from(logical);
-    u64::try_from(bytes.div_ceil(u128::from(device.max(1)) * u128::from(rank.page_tokens))).ok()
-}
-
-fn ratio_of(request: &PlanRequest) -> Ratio {
-    match request.sizing {
-        Some(HostSizing::Ratio(ratio)) => ratio,
-        _ => Ratio::DEFAULT,
-    }
-}
-
 fn number(ratio: Ratio) -> Number {
     if ratio.denominator() == 1 { Number::Whole(ratio.numerator()) } else { Number::Float(ratio.to_f64()) }
 }
@@ -250,12 +236,6 @@ fn settled(pools: Pools, request: &PlanRequest) -> (Pools, Number) {
             }
         }
     }
-}
-
-/// Longest request that pools are sized for: of the contexts asked for, else the model's own, which none may pass.
-fn longest_context(rank: &Rank<'_>, request: &PlanRequest) -> u64 {
-    let longest = rank.model.context_tokens.get();
-    request.contexts.iter().copied().max().unwrap_or(longest).min(longest)
 }
 
 /// Hot rows that `--auto` chooses from.

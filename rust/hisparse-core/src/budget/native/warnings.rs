@@ -9,6 +9,8 @@ use crate::model::{Layer, Shape};
 use crate::size::show_size;
 use crate::units::Bytes;
 
+use super::asked::{longest_context, ratio_of};
+
 /// Adds them to `plan`.
 pub(super) fn add(plan: &mut Plan, rank: &Rank<'_>, request: &PlanRequest) {
     let mut notes = Vec::new();
@@ -74,7 +76,7 @@ fn sglang_cell(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<St
     {
         return None;
     }
-    let same = PlanRequest { sizing: Some(HostSizing::Ratio(super::ratio_of(request))), ..request.clone() };
+    let same = PlanRequest { sizing: Some(HostSizing::Ratio(ratio_of(request))), ..request.clone() };
     let theirs = sglang::cell_bytes(rank, &same)?;
     (theirs != plan.cell_bytes).then(|| {
         format!(
@@ -110,7 +112,7 @@ fn split_for(plan: &Plan, rank: &Rank<'_>, request: &PlanRequest) -> Option<Stri
         Some(HostSizing::Auto(_)) => "hot rows are chosen and the pools split",
         _ => return None,
     };
-    let tokens = super::longest_context(rank, request);
+    let tokens = longest_context(rank, request);
     let (longest, remedy) = if request.contexts.is_empty() {
         ("the model's context", "give --context")
     } else if plan.concurrency.len() > 1 {

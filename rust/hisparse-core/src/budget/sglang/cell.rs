@@ -8,6 +8,7 @@
 //! With HiSparse on, DSA charges every layer an indexer: index sharing is lost. DeepSeek-V4 has its own counting in
 //! `v4.rs`.
 
+use crate::budget::number::Number;
 use crate::budget::rank::Rank;
 use crate::budget::request::{HostSizing, PlanRequest};
 use crate::budget::vllm::to_f64;
@@ -15,6 +16,8 @@ use crate::layout::RowLayout;
 use crate::limits::{CONFIG_RATIO, PAGE_TOKENS};
 use crate::model::{Layer, Model, Shape};
 use crate::platform::{KvDtype, Platform};
+
+use super::v4;
 
 /// Tokens of a page in MiniMax M3's pools.
 const M3_PAGE_TOKENS: u64 = 128;
@@ -45,7 +48,7 @@ pub fn ratio(request: &PlanRequest) -> (f64, bool) {
 /// Tokens of a page in the engine's pools, whatever was asked for.
 pub fn page_tokens(model: &Model, request: &PlanRequest) -> u64 {
     match (model.shape, request.platform) {
-        (Shape::DeepseekV4 { .. }, _) => super::v4::PAGE_TOKENS,
+        (Shape::DeepseekV4 { .. }, _) => v4::PAGE_TOKENS,
         (Shape::Mha { .. }, _) => M3_PAGE_TOKENS,
         (Shape::Mla { .. }, Platform::Cuda) => PAGE_TOKENS,
         (Shape::Mla { .. }, Platform::Rocm) => 1,
@@ -59,6 +62,24 @@ pub fn stored_as(request: &PlanRequest) -> KvDtype {
     match request.kv_dtype {
         KvDtype::Fp8E4m3 if request.platform == Platform::Rocm || trtllm => KvDtype::Fp8Raw,
         dtype => dtype,
+    }
+}
+
+/// Bytes per device token for the same model and options; `None` where the engine would not compute one.
+pub fn cell_bytes(rank: &Rank<'_>, request: &PlanRequest) -> Option<Number> {
+    if matches!(rank.model.shape, Shape::DeepseekV4 { .. }) {
+        return v4::token_bytes(rank, &v4_setting(rank, request)).map(|bytes| Number::Float(bytes.full));
+    }
+    u64::try_from(cell(rank, request)?.with_drafts).ok().map(Number::Whole)
+}
+
+/// The V4 configurator's inputs.
+pub(super) fn v4_setting(rank: &Rank<'_>, request: &PlanRequest) -> v4::Setting {
+    v4::Setting {
+        ratio: ratio(request).0,
+        window_ratio: request.swa_full_tokens_ratio.unwrap_or(v4::DEFAULT_WINDOW_RATIO),
+        running_requests: request.max_seqs.unwrap_or(v4::DEFAULT_RUNNING_REQUESTS),
+        drafts: rank.draft_layers > 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::budget::plan::Number;
+use crate::budget::number::Number;
 
 /// Figures under the engine's own names.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -19,21 +19,9 @@ pub mod quirks;
 pub mod tables;
 pub mod v4;
 
-use crate::budget::plan::Number;
-use crate::budget::rank::Rank;
-use crate::budget::request::PlanRequest;
-use crate::model::Shape;
-
+pub use cell::cell_bytes;
 pub use detail::Detail;
 pub use profile::plan;
 
 /// The release whose behaviour this module states.
 pub const VERSION: &str = "0.5.23";
-
-/// Bytes per device token for the same model and options; `None` where the engine would not compute one.
-pub fn cell_bytes(rank: &Rank<'_>, request: &PlanRequest) -> Option<Number> {
-    if matches!(rank.model.shape, Shape::DeepseekV4 { .. }) {
-        return v4::token_bytes(rank, &profile::v4_setting(rank, request)).map(|bytes| Number::Float(bytes.full));
-    }
-    u64::try_from(cell::cell(rank, request)?.with_drafts).ok().map(Number::Whole)
-}

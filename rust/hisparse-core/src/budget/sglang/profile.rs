@@ -23,8 +23,8 @@ use crate::units::Bytes;
 use super::admission::LengthLimits;
 use super::cell::{page_tokens, ratio, stored_as};
 use super::detail::Detail;
+use super::quirks;
 use super::tables::{Refusal, Setting as TableSetting, Tables};
-use super::{quirks, v4};
 
 /// Host memory that the engine leaves free (10 GiB).
 const HOST_RESERVE_BYTES: u64 = 10 << 30;
@@ -80,16 +80,6 @@ fn fits_machine(plan: &Plan, request: &PlanRequest) -> Result<(), Problems> {
         shown(machine)
     );
     Err(Problems::one(Problem::new("--ratio", plan.ratio, rule, "use a smaller ratio, or less --kv-bytes")))
-}
-
-/// The V4 configurator's inputs.
-pub(super) fn v4_setting(rank: &Rank<'_>, request: &PlanRequest) -> v4::Setting {
-    v4::Setting {
-        ratio: ratio(request).0,
-        window_ratio: request.swa_full_tokens_ratio.unwrap_or(v4::DEFAULT_WINDOW_RATIO),
-        running_requests: request.max_seqs.unwrap_or(v4::DEFAULT_RUNNING_REQUESTS),
-        drafts: rank.draft_layers > 0,
-    }
 }
 
 fn tables(model: &Model, request: &PlanRequest) -> Result<Tables, Problem> {

@@ -7,8 +7,9 @@ use crate::error::{Problem, Problems};
 use crate::model::Layer;
 
 use super::VERSION;
+use super::cell::v4_setting;
 use super::detail::{Detail, V4Detail};
-use super::profile::{Profile, Sizes, v4_setting};
+use super::profile::{Profile, Sizes};
 use super::v4;
 
 impl Profile<'_> {

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
-use super::{Entry, HashedPart, HashedRun, KeptLease, NodeKey};
+use super::{Entry, KeptLease, NodeKey};
 use crate::journal::bytes::{Take, Unreadable, put_extents, put_number, put_text};
+use crate::journal::hashed::{HashedPart, HashedRun};
 use crate::ledger::{Holder, LeaseId, LeaseState, NodeCapacity, SessionId, WindowCapacity};
 use crate::limits::PAGE_HASH_BYTES;
 use crate::pages::{Extent, Isolation};

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::PoolShape;
+use super::shape::PoolShape;
 use crate::layout::Arrangement;
 use crate::model::Layer;
 use crate::platform::LayerGroups;

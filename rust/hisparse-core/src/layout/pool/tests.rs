@@ -1,9 +1,9 @@
 //! Totals, grouping, cutting, and that no two rows ever share a byte.
 
 use super::*;
-use crate::layout::tokens_per_index_row;
-use crate::model::{Model, Shape, preset};
-use crate::platform::{IndexDtype, KvDtype};
+use crate::layout::{StrideAlign, tokens_per_index_row};
+use crate::model::{Layer, Model, Shape, preset};
+use crate::platform::{IndexDtype, KvDtype, LayerGroups};
 
 struct Case {
     model: Model,

@@ -2,7 +2,8 @@
 
 use super::{KeptPages, PagePool};
 use crate::journal::{Image, Seals};
-use crate::pages::free_space::{CLEAN, FreeSpace};
+use crate::pages::content::CLEAN;
+use crate::pages::free_space::FreeSpace;
 
 impl PagePool {
     /// Fills a new pool with what a journal remembers; the ledger has checked that every page is in one state.

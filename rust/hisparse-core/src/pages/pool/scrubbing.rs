@@ -7,9 +7,9 @@
 
 use super::{Isolation, PagePool, ScrubJob};
 use crate::limits::SCRUB_AHEAD_LOOK_PAGES;
+use crate::pages::content::{CLEAN, TenantIndex};
 use crate::pages::extent::Extent;
-use crate::pages::free_space::CLEAN;
-use crate::pages::prefix::{PrefixIndex, TenantIndex};
+use crate::pages::prefix::PrefixIndex;
 
 impl PagePool {
     /// Moves up to `pages` unheld pages of other tenants into scrubbing, free ones before cached ones. Returns which.
