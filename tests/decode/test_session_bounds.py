@@ -298,6 +298,20 @@ def test_a_planned_shape_has_room_for_the_picks_beside_the_top_k() -> None:
         hisparse_svc.plan("glm-5.3-flash", kv_dtype="fp8_e4m3", ratio=4, hot_rows=2048)
 
 
+def test_a_plan_whose_index_keys_a_session_cannot_have_gives_no_shape() -> None:
+    model = hisparse_svc.load_model("glm-5.2")
+    behind = hisparse_svc.plan("glm-5.2", kv_dtype="fp8_e4m3", ratio=4, stage="39:78")
+    with pytest.raises(InvalidInput, match="indexer_layers is 9: must be 10, one for each group"):
+        DecodeShape.of_plan(behind, model)
+    leading = hisparse_svc.plan("glm-5.2", kv_dtype="fp8_e4m3", ratio=4, stage="0:39")
+    shape = DecodeShape.of_plan(leading, model)
+    assert shape.device_bytes["indexer"] == leading.device_bytes.indexer
+    blocks = hisparse_svc.plan("minimax-m3", kv_dtype="bfloat16", ratio=4)
+    with pytest.raises(InvalidInput) as refused:
+        DecodeShape.of_plan(blocks, hisparse_svc.load_model("minimax-m3"))
+    assert "layout.indexer_bytes" in [problem.field for problem in refused.value.problems]
+
+
 def test_pooled_index_keys_are_counted_as_the_plan_and_the_pool_do_and_refused_to_a_session() -> None:
     with HostPool.embedded(model="glm-5.3-flash", host_pool="64MiB", kv_bytes="64MiB") as pool:
         shape = DecodeShape.of_plan(pool.node.plan, hisparse_svc.load_model("glm-5.3-flash"))

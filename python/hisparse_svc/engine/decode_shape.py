@@ -77,7 +77,8 @@ class DecodeShape:
             model: Its model.
 
         Raises:
-            InvalidInput: The plan keeps state that a session does not: draft layers, windows or compressors.
+            InvalidInput: The plan keeps state that a session does not: draft layers, windows or compressors; its first
+                layers reuse picks of another stage; or its index keys are of no format that is scored here.
 
         Example:
             >>> import hisparse_svc
@@ -92,7 +93,18 @@ class DecodeShape:
             for name in ("draft", "resident")
             if (value := getattr(plan.device_bytes, name))
         ]
-        if problems:
+        groups, heads = len(plan.model.layer_groups), plan.model.indexer_layers
+        if groups != heads:
+            rule = f"must be {groups}, one for each group of layers: the first ones reuse picks of the stage before"
+            problems.append(Problem("indexer_layers", str(heads), rule, "plan a stage that begins with an indexer"))
+        key_bytes = plan.layout.indexer_bytes
+        index_format = next((one for one in INDEX_FORMATS.values() if one.key_bytes == key_bytes), None)
+        if index_format is None:
+            known = " or ".join(str(one.key_bytes) for one in INDEX_FORMATS.values())
+            rule = f"must be {known}, a key that the indexer here scores"
+            remedy = "decode this model by an engine with an indexer of its own"
+            problems.append(Problem("layout.indexer_bytes", str(key_bytes), rule, remedy))
+        if problems or index_format is None:
             raise InvalidInput(problems)
         return DecodeShape(
             geometry=Geometry(
@@ -105,9 +117,7 @@ class DecodeShape:
             row_format=RowFormat(plan.layout.kv_dtype, plan.layout.row_bytes),
             pages=plan.logical_tokens // plan.page_tokens,
             pool_rows=plan.device_tokens,
-            index_format=next(
-                (one for one in INDEX_FORMATS.values() if one.key_bytes == plan.layout.indexer_bytes), INDEX_FP8
-            ),
+            index_format=index_format,
             tokens_per_key=plan.model.tokens_per_index_key,
         )
 
