@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from hisparse_svc.kernels.cuda.arguments import device_of, i32, i64
 from hisparse_svc.kernels.cuda.compile import Kernel, load_kernel
 from hisparse_svc.kernels.cuda.decode_shapes import choose
 from hisparse_svc.kernels.decode.call import MAX_PARTS
@@ -56,7 +57,7 @@ def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, spli
     Its blocks are set up while the kernel in front ends, and then wait for all that it wrote. With late picks they
     start beside it, which must be the gather of their rows, and wait for it only before those.
     """
-    device = _device_of(call.q)
+    device = device_of(call.q)
     if shape is None or not splits:
         shape, splits = choose(call.stored.name, call.heads, call.queries, _sms(device, call.max_sms))
     late, late_counts = (None, None) if call.late is None else (call.late.rows, call.late.counts)
@@ -70,10 +71,10 @@ def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, spli
         _address(call.sink),
         call.out.data_ptr(),
         call.lse.data_ptr(),
-        ctypes.c_int64(call.rows.stride(0)),
-        ctypes.c_int32(call.heads),
-        ctypes.c_int32(call.top_k),
-        ctypes.c_int32(call.rows.shape[0]),
+        i64(call.rows.stride(0)),
+        i32(call.heads),
+        i32(call.top_k),
+        i32(call.rows.shape[0]),
         ctypes.c_float(call.scale * math.log2(math.e)),
         _address(late),
         _address(late_counts),
@@ -83,7 +84,7 @@ def sparse_mla_decode(call: DecodeCall, *, shape: BlockShape | None = None, spli
 
 def merge_lse(parts: Sequence[tuple[Tensor, Tensor]], sink: Tensor | None, out: Tensor, lse: Tensor) -> None:
     """As `reference.merge_lse`, on the current stream, of bfloat16 outputs."""
-    device = _device_of(out)
+    device = device_of(out)
     kernel = load_kernel(device, "merge.cu", "merge", (("PARTS", len(parts)),), threads=_MERGE_THREADS)
     unused = [0] * (MAX_PARTS - len(parts))
     kernel.launch(
@@ -96,14 +97,9 @@ def merge_lse(parts: Sequence[tuple[Tensor, Tensor]], sink: Tensor | None, out: 
         _address(sink),
         out.data_ptr(),
         lse.data_ptr(),
-        ctypes.c_int32(lse.numel()),
-        ctypes.c_int32(lse.shape[-1]),
+        i32(lse.numel()),
+        i32(lse.shape[-1]),
     )
-
-
-def _device_of(tensor: Tensor) -> int:
-    index = tensor.device.index
-    return torch.cuda.current_device() if index is None else int(index)
 
 
 def _address(tensor: Tensor | None) -> int:
