@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .rust_files import circles, edges
+from tests.house.rust_files import circles, edges
 
 ROOT = Path(__file__).parents[2]
 
