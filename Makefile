@@ -39,7 +39,7 @@ TEST_WORKERS ?= 4
 PYTEST = $(BIN)/pytest -q -n $(TEST_WORKERS) --dist loadfile
 
 test: build ## Set up, then run every test this machine can run, TEST_WORKERS at once
-	RUST_TEST_THREADS=$(or $(filter-out 0,$(TEST_WORKERS)),1) cargo test --quiet --workspace
+	cargo test --quiet --workspace
 	$(PYTEST)
 
 check: check-rust check-python check-proto check-docs test ## Format, lint and test; CI adds check-engine
