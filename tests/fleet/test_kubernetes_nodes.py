@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,8 @@ class Server:
 
     def __init__(self) -> None:
         self.items: dict[str, list[dict[str, Any]]] = {"hisparsenodes": [], "leases": []}
-        self.events: defaultdict[str, Queue[Any]] = defaultdict(Queue)
+        # Made here: of two that two threads make as they first ask, one would be lost, with the watch that waits at it.
+        self.events: dict[str, Queue[Any]] = {kind: Queue() for kind in self.items}
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.refuses: dict[str, int] = {}
         server = self
