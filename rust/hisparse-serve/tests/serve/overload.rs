@@ -48,7 +48,7 @@ async fn waiters(served: &Served, count: usize) -> Vec<tokio::task::JoinHandle<(
 
 #[tokio::test]
 async fn admits_above_the_rate_are_shed_and_releases_never_are() {
-    let served = serve_with(ServeLimits { admits_per_second: Some(100), ..ServeLimits::default() }, 100_000);
+    let served = serve_with(ServeLimits { admits_per_second: Some(20), ..ServeLimits::default() }, 100_000);
     let mut client = served.admission().await;
     let began = Instant::now();
     let (mut granted, mut shed) = (0_u32, 0_u32);
@@ -60,14 +60,14 @@ async fn admits_above_the_rate_are_shed_and_releases_never_are() {
             }
             Err(status) => {
                 shed += 1;
-                overloaded(&status, "Admits per second", "100");
+                overloaded(&status, "Admits per second", "20");
             }
         }
     }
     let elapsed = began.elapsed().as_secs_f64();
     assert!(shed > granted, "{shed} shed and {granted} granted is no overload");
-    assert!(f64::from(granted) <= 100.0 * elapsed + 8.0, "{granted} in {elapsed} s at 100/s and 5 of burst");
-    assert!(granted >= 20, "{granted} in {elapsed} s at 100/s"); // a busy machine asks less often than it may
+    assert!(f64::from(granted) <= 20.0 * elapsed + 3.0, "{granted} in {elapsed} s at 20/s and 1 of burst");
+    assert!(granted >= 5, "{granted} in {elapsed} s at 20/s"); // a busy machine asks less often than it may
     assert_eq!(served.running.notices().len(), 1, "{:?}", served.running.notices());
 }
 

@@ -212,7 +212,7 @@ async fn an_engine_is_told_of_a_lease_that_a_router_releases() {
     let token = engine.token().0.map(|byte| format!("{byte:02x}")).concat();
     own.metadata_mut().insert("hisparse-session", token.parse().unwrap());
     assert!(!served.admission().await.release(own).await.unwrap().into_inner().quarantined);
-    assert_eq!(free(&served.capacity().await, "host_pages"), 20);
+    served.free_becomes("host_pages", 20).await; // some may be cleaned ahead just now
 }
 
 #[test]
