@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 CRATES = sorted(path.parent.name for path in (ROOT / "rust").glob("*/Cargo.toml"))
 
 NODE = "Node holds it, and its threads or its greeting act on Node: the state is to lie below Node, what acts above it"
-ERROR = "Refusal carries a Role and the pool's state, and what has these answers with a Refusal"
 PARENT = "the parent holds a type that its children share with it"
 
 LEFT: dict[str, dict[frozenset[str], str]] = {
@@ -36,7 +35,6 @@ LEFT: dict[str, dict[frozenset[str], str]] = {
                 "sessions.rs",
             }
         ): NODE,
-        frozenset({"access.rs", "error.rs", "error/status.rs", "node/state.rs", "wire.rs"}): ERROR,
         frozenset(
             {"layers/all_calls.rs", "layers/mod.rs", "layers/peer_calls.rs", "layers/rate.rs", "layers/role.rs"}
         ): PARENT,

@@ -19,31 +19,7 @@ use hisparse_core::ledger::tenant_or_default;
 use hisparse_core::limits::{MAX_ACCESS_BYTES, MAX_ACCESS_ENTRIES, MAX_TENANT_BYTES};
 
 use crate::error::Refusal;
-
-/// What a peer is there for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Places requests: Admit, and everything on a lease.
-    Router,
-    /// Runs them: Commit, Extend, Renew, Release, `EngineService`.
-    Engine,
-    /// Operates the node: Drain, Dump, a look at leases.
-    Admin,
-}
-
-impl Role {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Router, Self::Engine, Self::Admin];
-
-    /// Its name in an access list.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Router => "router",
-            Self::Engine => "engine",
-            Self::Admin => "admin",
-        }
-    }
-}
+use crate::role::Role;
 
 /// Whom an entry names.
 #[derive(Clone, Debug, PartialEq, Eq)]

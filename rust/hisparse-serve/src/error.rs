@@ -34,14 +34,14 @@ use hisparse_core::ledger::{self, Pool};
 use hisparse_core::limits::{MAX_RETRY_DELAY, MIN_RETRY_DELAY};
 use tonic::Code;
 
-use crate::access::Role;
-use crate::node::PoolBytes;
+use crate::pool_bytes::PoolBytes;
 use crate::proto;
+use crate::role::Role;
 
 mod status;
 
-use status::{MAX_MESSAGE_BYTES, truncated};
-
+/// Longest message, in bytes; it travels twice.
+const MAX_MESSAGE_BYTES: usize = 512;
 /// When to try again while the pool is made: pages are made by the gigabyte per second.
 const POOL_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -273,4 +273,17 @@ fn roles(needed: &[Role]) -> String {
 /// The first tenants of several.
 fn tenants(all: &BTreeSet<String>) -> String {
     truncated(all.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", "), 256)
+}
+
+/// At most `limit` bytes of a text, cut between characters.
+fn truncated(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        let mut end = limit - '…'.len_utf8();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }

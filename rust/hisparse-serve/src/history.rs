@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::error::Refusal;
     use crate::metrics::{Admitted, SwapIn};
-    use crate::node::PoolBytes;
+    use crate::pool_bytes::PoolBytes;
 
     fn granted(counters: &Counters, times: u64) {
         (0..times).for_each(|_| counters.admitted(Admitted::Granted, Duration::ZERO, None));

@@ -18,10 +18,8 @@ use hisparse_core::env::Clock;
 use hisparse_core::limits::{LOG_PATIENCE, LOG_QUEUE_LINES};
 use hisparse_core::printable::printable_json;
 use serde::Serialize;
-use serde_json::json;
 
 use crate::env::MachineClock;
-use crate::node::{Node, Standing};
 use crate::wire;
 
 /// How a line matters.
@@ -124,24 +122,6 @@ impl Drop for Log {
     }
 }
 
-/// Writes down how the node stands, now and whenever that changes, as long as the runtime lives.
-pub(crate) async fn follow(log: Arc<Log>, node: Arc<Node>) {
-    let mut standing = node.standing();
-    loop {
-        let now = *standing.borrow_and_update();
-        let level = if matches!(now, Standing::Failed | Standing::Faulted | Standing::Broken) {
-            Level::Error
-        } else {
-            Level::Info
-        };
-        // The reason says what to do, where there is something.
-        log.write(level, "standing", json!({"standing": now.word(), "reason": node.not_ready()}));
-        if standing.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
 /// A length of time as a log has it, in whole microseconds.
 pub(crate) fn us(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
@@ -151,7 +131,7 @@ pub(crate) fn us(took: Duration) -> u64 {
 mod tests {
     use std::sync::mpsc::Sender;
 
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -26,7 +26,8 @@ use hisparse_mem::populate::Workers;
 use hisparse_mem::report::PoolReport;
 use hisparse_mem::state_dir::StateDir;
 
-use crate::node::{Node, PoolBytes};
+use crate::node::Node;
+use crate::pool_bytes::PoolBytes;
 
 mod cleaning;
 mod making;

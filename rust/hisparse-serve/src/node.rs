@@ -28,7 +28,7 @@ use tokio::sync::watch;
 pub use self::config::NodeConfig;
 pub(crate) use self::duties::{Overview, WatchPlace};
 pub(crate) use self::standing::Standing;
-pub(crate) use self::state::{Answer, PoolBytes, State};
+pub(crate) use self::state::{Answer, State};
 use crate::beginning::{Beginning, Start};
 use crate::env::{MachineClock, MachineEntropy};
 use crate::error::Refusal;
@@ -41,6 +41,7 @@ use crate::notices::Notices;
 #[cfg(any(test, feature = "fuzzing"))]
 use crate::notices::Sink;
 use crate::pace::Pace;
+use crate::pool_bytes::PoolBytes;
 use crate::remembered::{Note, Remembered, this_boot};
 use crate::sessions::Sessions;
 

@@ -153,7 +153,8 @@ mod tests {
 
     use super::*;
     use crate::env::MachineClock;
-    use crate::node::{NodeConfig, PoolBytes};
+    use crate::node::NodeConfig;
+    use crate::pool_bytes::PoolBytes;
 
     /// Whether it is (alive, ready), to who asks over gRPC.
     async fn asked(probes: &Routes) -> (bool, bool) {

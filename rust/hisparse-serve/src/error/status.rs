@@ -8,14 +8,12 @@ use prost_types::Any;
 use tonic::Status;
 use tonic_types::pb;
 
-use super::Refusal;
+use super::{Refusal, truncated};
 use crate::proto;
 use crate::wire::duration_to_proto;
 
 /// Domain of every `ErrorInfo`.
 const DOMAIN: &str = "hisparse.v1";
-/// Longest message, in bytes; it travels twice.
-pub(super) const MAX_MESSAGE_BYTES: usize = 512;
 /// Most fields that one `BadRequest` names.
 const MAX_VIOLATIONS: usize = 16;
 
@@ -76,19 +74,6 @@ fn any(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }
 }
 
-/// At most `limit` bytes of a text, cut between characters.
-pub(super) fn truncated(mut text: String, limit: usize) -> String {
-    if text.len() > limit {
-        let mut end = limit - '…'.len_utf8();
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push('…');
-    }
-    text
-}
-
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
         let code = refusal.code();
@@ -120,8 +105,9 @@ mod tests {
     use tonic::Code;
     use tonic_types::StatusExt;
 
+    use super::super::MAX_MESSAGE_BYTES;
     use super::*;
-    use crate::node::PoolBytes;
+    use crate::pool_bytes::PoolBytes;
 
     fn busy(numa_nodes: u32) -> Refusal {
         let pool = |node| proto::Pool {

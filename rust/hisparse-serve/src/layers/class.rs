@@ -13,7 +13,7 @@
 //! | health Check, GetServerInfo | head-room | none |
 //! | GetCapacity, WatchCapacity, BudgetService, reflection, anything else | plain | none |
 
-use crate::access::Role;
+use crate::role::Role;
 
 /// How a call is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

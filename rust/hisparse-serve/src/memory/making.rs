@@ -27,7 +27,8 @@ use hisparse_mem::state_dir::StateDir;
 
 use super::{Hosting, MemoryConfig, attach_beside};
 use crate::beginning::{Keeping, PoolFrom};
-use crate::node::{Node, PoolBytes};
+use crate::node::Node;
+use crate::pool_bytes::PoolBytes;
 use crate::remembered::{KeptPool, Note, Remembered};
 use crate::sessions::SessionWatcher;
 

@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::exposition::Dialect;
-    use crate::node::PoolBytes;
+    use crate::pool_bytes::PoolBytes;
 
     fn page(counters: &Counters, dialect: Dialect) -> String {
         let mut out = Page::new(dialect);

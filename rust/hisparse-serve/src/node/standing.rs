@@ -6,9 +6,10 @@ use hisparse_core::size::show_size;
 use hisparse_core::units::Bytes;
 use tokio::sync::watch;
 
-use super::{Node, PoolBytes, State};
+use super::{Node, State};
 use crate::journal::Journal;
 use crate::memory::Hosting;
+use crate::pool_bytes::PoolBytes;
 
 /// Whether the node grants, and if not why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use crate::beginning::Start;
 use crate::env::MachineClock;
 use crate::error::Refusal;
 use crate::pace::Pace;
+use crate::pool_bytes::PoolBytes;
 use crate::{proto, wire};
 
 /// What a waiter is told: a grant with the node as it was right after, or why not.
@@ -42,18 +43,6 @@ pub(crate) struct State {
     pub(crate) learning_until: Option<Moment>,
     /// Room for the journal's records of one decision.
     pub(super) records: Vec<u8>,
-}
-
-/// Where the pool's bytes stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PoolBytes {
-    /// There, or an engine's own.
-    Ready,
-    Making,
-    /// An engine has them, and the service, restarted, does not yet.
-    Elsewhere,
-    /// They cannot be had.
-    Failed,
 }
 
 impl State {

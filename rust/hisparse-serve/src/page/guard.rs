@@ -15,7 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::HeaderMap;
 use http::header::HOST;
 
-use crate::access::{Access, Credentials, Role};
+use crate::access::{Access, Credentials};
+use crate::role::Role;
 
 /// What the page may do: load its own parts and listen to its own stream, framed by nobody.
 pub(super) const HEADERS: [(&str, &str); 5] = [

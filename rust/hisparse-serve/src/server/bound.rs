@@ -11,6 +11,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use hisparse_core::error::Problems;
+use serde_json::json;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -19,11 +20,12 @@ use tokio::task::JoinSet;
 use super::Config;
 use crate::accept::{Door, Tcp, serve_all};
 use crate::listen::{self, UnixSocket};
-use crate::node::Node;
+use crate::log::{Level, Log};
+use crate::node::{Node, Standing};
 use crate::serving_file::ServingFile;
 use crate::shutdown::{Ask, Signals, StopSwitch};
 use crate::tls::Tls;
-use crate::{history, http, log, services};
+use crate::{history, http, services};
 
 /// How long threads have to notice that the runtime ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -79,7 +81,7 @@ impl Bound {
         tokio::spawn(node.keep_time());
         tokio::spawn(health.follow());
         if let Some(log) = &door.shared.log {
-            tokio::spawn(log::follow(Arc::clone(log), Arc::clone(&door.node)));
+            tokio::spawn(log_standing(Arc::clone(log), Arc::clone(&door.node)));
         }
         Ok(Serving { word: self.word, unix, calls, stopped })
     }
@@ -140,5 +142,23 @@ async fn end_when_asked(serving: &mut Serving, node: &Node, asked: &mut watch::R
         () = async { while serving.calls.join_next().await.is_some() {} } => {}
         () = tokio::time::sleep(grace) => {}
         _ = asked.wait_for(|ask| *ask == Ask::Now) => {}
+    }
+}
+
+/// Writes down how the node stands, now and whenever that changes, as long as the runtime lives.
+async fn log_standing(log: Arc<Log>, node: Arc<Node>) {
+    let mut standing = node.standing();
+    loop {
+        let now = *standing.borrow_and_update();
+        let level = if matches!(now, Standing::Failed | Standing::Faulted | Standing::Broken) {
+            Level::Error
+        } else {
+            Level::Info
+        };
+        // The reason says what to do, where there is something.
+        log.write(level, "standing", json!({"standing": now.word(), "reason": node.not_ready()}));
+        if standing.changed().await.is_err() {
+            return;
+        }
     }
 }
