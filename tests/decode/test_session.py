@@ -253,3 +253,25 @@ def test_first_layers_of_groups_attend_hits_first_where_that_was_asked(
     session = make("cpu", overlap)
     run(session, [join(session, 300, 0)], 2)
     assert groups == ([0, 1] * 2 if overlap is Overlap.HITS_FIRST else [])
+
+
+def test_a_captured_step_on_the_cpu_overlaps_as_its_capture_was_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[int] = []
+
+    def recorded(cache: Any, group: int, *arguments: Any, **others: Any) -> Any:
+        groups.append(group)
+        return attend_hits_first(cache, group, *arguments, **others)
+
+    monkeypatch.setattr(layer_step, "attend_hits_first", recorded)
+    session = make("cpu", Overlap.PREFETCH)
+    q = torch.zeros(1, 1, 8, 576, dtype=torch.bfloat16)
+    picks = torch.zeros(1, 1, SHAPE.geometry.top_k, dtype=torch.int32)
+
+    def body(step: Any) -> None:
+        for layer in range(SHAPE.layers):
+            step.attend(layer, q, q[:, :, 0], scale=0.1, index=picks if SHAPE.place(layer)[1] == 0 else None)
+
+    graph = session.capture(body, 1, overlaps=[Overlap.HITS_FIRST, Overlap.NONE])
+    assert groups == [0, 1], "the run that finds what is wrong with the body"
+    graph.replay([join(session, 300, 0).running])
+    assert groups == [0, 1] * 2

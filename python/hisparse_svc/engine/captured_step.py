@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,28 +18,12 @@ from hisparse_svc.engine.variants import Variants, load_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from hisparse_svc.engine.decode_memory import DecodeMemory
     from hisparse_svc.engine.running import Running
     from hisparse_svc.engine.stepping import Stepping
 
-__all__ = ["CapturedStep", "Steps"]
-
-
-class Steps(Protocol):
-    """What a captured step asks of its session; `DecodeSession` is one.
-
-    Attributes:
-        memory: Everything allocated.
-        stepping: What surrounds a step's device work.
-    """
-
-    memory: DecodeMemory
-    stepping: Stepping
-
-    def step(self, requests: Sequence[Running], *, batch: int = 0) -> AbstractContextManager[LayerStep]:
-        """Make one eager step."""
+__all__ = ["CapturedStep"]
 
 
 class CapturedStep:
@@ -51,15 +35,20 @@ class CapturedStep:
     """
 
     def __init__(
-        self, session: Steps, body: Callable[[LayerStep], None], batch: int, overlaps: Sequence[Overlap]
+        self,
+        memory: DecodeMemory,
+        stepping: Stepping,
+        body: Callable[[LayerStep], None],
+        batch: int,
+        overlaps: Sequence[Overlap],
     ) -> None:
         self.batch = batch
         self.variants: Variants | None = None
-        self._session = session
-        self._body = body
-        session.stepping.begin((), batch)
-        if session.memory.cache.device.type != "cuda":
-            self._run(overlaps[0])
+        self._memory, self._stepping, self._body = memory, stepping, body
+        self._first_overlap = overlaps[0]
+        stepping.begin((), batch)
+        if memory.cache.device.type != "cuda":
+            self._run(self._first_overlap)
         else:
             self.variants = Variants({overlap.value: self._capture(overlap) for overlap in overlaps})
 
@@ -70,17 +59,16 @@ class CapturedStep:
             NotRunning: A request has no seat.
             InvalidInput: As `DecodeSession.step`.
         """
-        if self.variants is None:
-            with self._session.step(requests, batch=self.batch) as step:
-                self._body(step)
-            return
-        device = self._session.memory.cache.device
-        with self._session.stepping.around(requests, self.batch), torch.cuda.device(device):  # replays are timed there
-            self.variants.replay(load_of(len(requests), 0))
+        with self._stepping.around(requests, self.batch):
+            if self.variants is None:
+                self._run(self._first_overlap)
+                return
+            with torch.cuda.device(self._memory.cache.device):  # replays are timed there
+                self.variants.replay(load_of(len(requests), 0))
 
     def _capture(self, overlap: Overlap) -> Callable[[], None]:
         new_stream: Any = torch.cuda.Stream  # untyped in torch
-        with torch.cuda.device(self._session.memory.cache.device):  # graphs are captured on the device that is current
+        with torch.cuda.device(self._memory.cache.device):  # graphs are captured on the device that is current
             stream = new_stream()  # a capture must not be on the default stream
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -94,8 +82,7 @@ class CapturedStep:
         return replay
 
     def _run(self, overlap: Overlap) -> None:
-        memory = self._session.memory
-        step = LayerStep(memory, memory.cache.plan.first(self.batch), overlap)
+        step = LayerStep(self._memory, self._memory.cache.plan.first(self.batch), overlap)
         step.advance()
         self._body(step)
         step.finish()

@@ -350,13 +350,14 @@ class DecodeSession:
             body: Calls `attend` for every layer, reading and writing tensors at fixed addresses. It runs twice before
                 each capture, with nobody in the batch; on the CPU once.
             batch: Requests of it, padded ones included.
-            overlaps: Ways to overlap, each captured; the faster one is replayed. The session's alone where none is
-                named.
+            overlaps: Ways to overlap, each captured; the faster one is replayed, on the CPU the first. The session's
+                alone where none is named.
 
         Raises:
             InvalidInput: The batch is larger than there are seats, or whatever `attend` raises.
         """
-        return CapturedStep(self, body, batch, tuple(map(overlap_of, overlaps)) or (self.overlap,))
+        ways = tuple(map(overlap_of, overlaps)) or (self.overlap,)
+        return CapturedStep(self.memory, self.stepping, body, batch, ways)
 
     def take_back(self, requests: Sequence[Running], tokens: Sequence[int]) -> None:
         """Shorten requests by the last step's refused drafts.
