@@ -7,7 +7,7 @@ use std::path::Path;
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::journal::{Entry, Frames, Image, frame};
 
-use crate::remembered::{Note, Remembered};
+use crate::remembered::{Note, Remembered, this_boot};
 
 /// What a journal said.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(crate) struct Found {
 }
 
 /// Reads the journal of an earlier start; `None` where there is none.
+///
+/// One of another boot is void, however far a machine that failed got with writing it down: damage in it is no error.
 ///
 /// # Errors
 /// It cannot be read, or is damaged: then what to do.
@@ -29,29 +31,39 @@ pub(crate) fn read(path: &Path) -> Result<Option<Found>, Problems> {
             return Err(Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy)));
         }
     };
-    understood(&bytes).map_err(|rule| {
+    understood(&bytes, &this_boot()).map_err(|rule| {
         let remedy = "stop the engine that uses the pool, if one does, then move the file away: the service begins anew \
                       and the leases in it are lost";
         Problems::one(Problem::new("journal file", path.display(), rule, remedy))
     })
 }
 
-/// What these bytes add up to, their torn end left out; `None` for none at all.
+/// What these bytes add up to, their torn end left out, and in those of another boot than `boot` all behind any damage;
+/// `None` for none at all.
 ///
 /// # Errors
 /// From which byte on they cannot be believed, and why.
-pub(super) fn understood(bytes: &[u8]) -> Result<Option<Found>, String> {
+pub(super) fn understood(bytes: &[u8], boot: &str) -> Result<Option<Found>, String> {
+    let mut found = None;
+    // Zeros alone are what a machine that failed leaves of a file that had not reached the disk.
+    let whole = if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { add_up(bytes, &mut found) };
+    let of = found.as_ref().map_or("", |found| found.remembered.boot.as_str());
+    let void = !of.is_empty() && of != boot;
+    whole.or_else(|rule| if void { Ok(()) } else { Err(rule) })?;
+    Ok(found)
+}
+
+fn add_up(bytes: &[u8], found: &mut Option<Found>) -> Result<(), String> {
     let mut frames = Frames::new(bytes);
-    let mut found: Option<Found> = None;
     loop {
         let at = frames.tail().whole_bytes;
         let damaged = |detail: String| format!("cannot be believed from byte {at} on: {detail}");
         let Some(record) = frames.next_record().map_err(|damage| damaged(damage.to_string()))? else { break };
         let entry = Entry::decode(record).map_err(|error| damaged(error.to_string()))?;
-        match &mut found {
+        match found {
             None => {
                 let image = Image::begin(&entry).map_err(|error| damaged(error.to_string()))?;
-                found = Some(Found { image, remembered: Remembered::default() });
+                *found = Some(Found { image, remembered: Remembered::default() });
             }
             Some(found) => {
                 if let Entry::Note(words) = &entry {
@@ -62,7 +74,7 @@ pub(super) fn understood(bytes: &[u8]) -> Result<Option<Found>, String> {
             }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// The records of a whole state.

@@ -63,6 +63,30 @@ fn a_damaged_middle_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_journal_of_another_boot_is_void_however_much_of_it_reached_the_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let mut ledger = ledger();
+    let path = home.path().join("h.sock.journal");
+    let remembered = Remembered { epoch: 7, boot: "the one before".into(), ..Remembered::default() };
+    let journal = Journal::begin(&path, &ledger.image(), &remembered).unwrap();
+    let begun = fs::read(&path).unwrap().len();
+    (0..3).for_each(|_| lease(&mut ledger, &journal));
+    let whole = fs::read(&path).unwrap();
+    for at in begun..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at..].fill(0);
+        let found = understood(&bytes, "this one").unwrap_or_else(|rule| panic!("zeros from byte {at} on: {rule}"));
+        let remembered = found.unwrap().remembered;
+        assert_eq!((remembered.epoch, remembered.boot.as_str()), (7, "the one before"), "zeros from byte {at} on");
+    }
+    let mut bytes = whole.clone();
+    bytes[begun + 9] ^= 4;
+    assert!(understood(&bytes, "this one").unwrap().is_some());
+    assert!(understood(&bytes, "the one before").is_err(), "of this boot, damage may hide a lease");
+    assert!(understood(&vec![0; whole.len()], "this one").unwrap().is_none(), "nothing of it reached the disk");
+}
+
+#[test]
 fn a_compacted_journal_says_the_same_and_what_comes_after() {
     let home = tempfile::tempdir().unwrap();
     let mut ledger = ledger();
