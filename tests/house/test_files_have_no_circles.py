@@ -18,11 +18,6 @@ NODE = "Node holds it, and its threads or its greeting act on Node: the state is
 PARENT = "the parent holds a type that its children share with it"
 
 LEFT: dict[str, dict[frozenset[str], str]] = {
-    "hisparse-mem": {
-        frozenset({"attach/client.rs", "attach/client/greeting.rs", "attach/client/session.rs"}): PARENT,
-        frozenset({"attach/frame.rs", "attach/frame/greeting.rs"}): PARENT,
-        frozenset({"attach/server.rs", "attach/server/greeting.rs"}): PARENT,
-    },
     "hisparse-serve": {
         frozenset(
             {

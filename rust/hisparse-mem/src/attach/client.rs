@@ -17,65 +17,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hisparse_core::layout::pool::PoolLayout;
-use rustix::io::Errno;
 
 pub use super::channel::ChannelError;
-use super::frame::{Hello, Notice, PROTOCOL, Reason, Role, Token};
+use super::frame::{Hello, Notice, PROTOCOL, Role, Token};
 use crate::map::{Access, Mapping};
 use crate::rows::PoolMemory;
 
+mod error;
 mod greeting;
 mod session;
 
 use greeting::{greet, map, opened, receive_files, receive_layout, welcomed};
 use session::{Book, SessionEnd};
 
-/// Why attaching failed.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// Nobody listens there.
-    #[error("cannot reach the service at {path}: {source}; is it running, with --backing memory?")]
-    Unreachable {
-        /// The socket.
-        path: String,
-        /// The kernel's answer.
-        source: Errno,
-    },
-    /// The service said no.
-    #[error("the service refused to share its pool ({0}): {remedy}", remedy = .0.remedy())]
-    Refused(Reason),
-    /// The connection failed half way.
-    #[error(transparent)]
-    Channel(#[from] ChannelError),
-    /// The service sent something else than was agreed.
-    #[error("the service sent {0}")]
-    Unexpected(String),
-    /// A segment cannot be mapped.
-    #[error("cannot map segment {segment}: {source}; raise the limit on address space (ulimit -v)")]
-    Map {
-        /// Which.
-        segment: usize,
-        /// The kernel's answer.
-        source: Errno,
-    },
-    /// The service did not say whether a lease may be filled.
-    #[error("the service did not answer whether lease {0} may be filled; try again once it is back")]
-    Unanswered(String),
-    /// No thread can be started.
-    #[error("cannot start a thread: {0}; raise the limit of processes")]
-    Thread(#[from] std::io::Error),
-}
-
-/// Where a session stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// The service knows of it.
-    Open,
-    /// The service is gone; it is looked for.
-    Reconnecting,
-    /// It is over.
-    Ended,
-}
+pub use error::AttachError;
+pub use session::Standing;
 
 /// A pool of another process, mapped here. Dropping it ends the session.
 #[derive(Debug)]

@@ -6,8 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+mod error;
 mod greeting;
 
+pub use error::FrameError;
 pub use greeting::{Hello, MAX_ENGINE_ID_BYTES, Reason, Resume, Role, TOKEN_BYTES, Token, Welcome};
 
 /// The protocol spoken here.
@@ -97,23 +99,6 @@ pub struct Filling {
     pub lease_id: String,
     /// Whether it lives, and is kept from everyone else until it is said to be filled.
     pub granted: bool,
-}
-
-/// Bytes that are no message.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// They do not begin as one does.
-    #[error("not a message of this protocol")]
-    NotOurs,
-    /// A kind that is not known.
-    #[error("unknown kind of message {0}")]
-    Kind(u8),
-    /// Longer than any message may be.
-    #[error("a message of {0} bytes")]
-    TooLong(usize),
-    /// A body that does not read.
-    #[error("malformed message: {0}")]
-    Body(String),
 }
 
 impl Frame {

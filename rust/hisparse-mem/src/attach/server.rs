@@ -10,8 +10,7 @@
 //!
 //! The lock guards the list of sessions alone; what is sent while it is held is sent without waiting.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -21,16 +20,18 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
 use super::channel::{Channel, end};
-use super::frame::{Filled, Filling, Frame, Hello, Notice, PROTOCOL, Reason, Role};
+use super::frame::{Filled, Filling, Frame, Notice, Reason};
 use crate::pool::HostPool;
 
 mod greeting;
+mod shared;
 mod socket;
 mod terms;
 
 pub use self::socket::ListenError;
 pub use self::terms::{Session, Share, Terms, Wanted, Watcher};
 use greeting::{Greeting, greet};
+use shared::{Book, Connection, Shared};
 use socket::listen_at;
 
 /// Connections at one time, greeted or not.
@@ -47,39 +48,6 @@ impl std::fmt::Debug for AttachServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AttachServer").field("path", &self.path).finish_non_exhaustive()
     }
-}
-
-struct Shared {
-    listener: OwnedFd,
-    pool: OnceLock<Arc<HostPool>>,
-    /// The pool to come; taken by who makes it.
-    wanted: Mutex<Option<Wanted>>,
-    terms: Terms,
-    own_uid: u32,
-    watcher: Arc<dyn Watcher>,
-    book: Mutex<Book>,
-    stopping: Condvar,
-}
-
-/// Which connections there are.
-#[derive(Default)]
-struct Book {
-    stopping: bool,
-    /// Whose pool it is: the engine that was let in first, for as long as the pool lives. What it leaves behind is for
-    /// its successor alone.
-    engine_id: Option<String>,
-    /// Whether there is a pool.
-    pooled: bool,
-    next: u64,
-    connections: BTreeMap<u64, Connection>,
-}
-
-struct Connection {
-    socket: OwnedFd,
-    hello: Option<Hello>,
-    /// Whether its greeting is over.
-    open: bool,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl AttachServer {
@@ -165,41 +133,6 @@ impl Drop for AttachServer {
             let _panicked = thread.join();
         }
         let _gone = std::fs::remove_file(&self.path);
-    }
-}
-
-impl Shared {
-    fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
-        // The book is whole between any two statements, so a panic elsewhere leaves it usable.
-        work(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Waits a moment, or until the server stops; whether it goes on.
-    fn pause(&self) -> bool {
-        const MOMENT: Duration = Duration::from_millis(50);
-        let book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.stopping.wait_timeout_while(book, MOMENT, |book| !book.stopping);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.stopping
-    }
-
-    /// Notes a rank's session, unless the pool is another's or written by another.
-    fn admit(&self, number: u64, hello: &Hello) -> Result<(), Reason> {
-        if !hello.protocols.contains(&PROTOCOL) {
-            return Err(Reason::Protocol);
-        }
-        self.book(|book| {
-            if book.engine_id.as_ref().is_some_and(|owner| *owner != hello.engine_id) {
-                return Err(Reason::OtherEngine);
-            }
-            let mut others = book.connections.values().filter_map(|connection| connection.hello.as_ref());
-            if hello.role == Role::Writer && others.any(|other| other.role == Role::Writer) {
-                return Err(Reason::WriterTaken);
-            }
-            let connection = book.connections.get_mut(&number).ok_or(Reason::Unavailable)?;
-            connection.hello = Some(hello.clone());
-            book.engine_id.get_or_insert_with(|| hello.engine_id.clone());
-            Ok(())
-        })
     }
 }
 

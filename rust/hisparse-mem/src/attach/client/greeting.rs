@@ -12,7 +12,7 @@ use hisparse_core::layout::pool::PoolLayout;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use super::AttachError;
+use super::error::AttachError;
 use crate::attach::MAX_DESCRIPTORS;
 use crate::attach::channel::{Channel, ChannelError};
 use crate::attach::frame::{Frame, Hello, PROTOCOL, Welcome};

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::error::AttachError;
 use super::greeting::{greet, opened, read_welcome};
-use super::{AttachError, Standing};
 use crate::attach::MAX_DESCRIPTORS;
 use crate::attach::channel::{Channel, end};
 use crate::attach::frame::{Filled, Filling, Frame, Hello, Notice, Reason, Resume, Token};
@@ -28,6 +28,17 @@ const STRANGER_ATTEMPTS: u32 = 8;
 
 /// Notices kept for an engine that does not ask for them; the oldest are dropped beyond it.
 const MAX_NOTICES: usize = 1 << 16;
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The service knows of it.
+    Open,
+    /// The service is gone; it is looked for.
+    Reconnecting,
+    /// It is over.
+    Ended,
+}
 
 /// The session as this process keeps it.
 #[derive(Debug)]

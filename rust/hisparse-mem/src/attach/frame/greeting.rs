@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::FrameError;
+use super::error::FrameError;
 
 /// Longest engine id, in bytes.
 pub const MAX_ENGINE_ID_BYTES: usize = 256;

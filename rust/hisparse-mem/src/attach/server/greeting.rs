@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::{Session, Shared};
+use super::shared::Shared;
+use super::terms::Session;
 use crate::attach::channel::{Channel, ChannelError};
 use crate::attach::frame::{Frame, LAYOUT_PIECE_BYTES, PROTOCOL, Reason, Resume, Role, Token, Welcome};
 use crate::attach::{MAX_DESCRIPTORS, peer};

@@ -9,7 +9,7 @@ use super::*;
 use crate::attach::MAX_DESCRIPTORS;
 use crate::attach::channel::ChannelError;
 use crate::attach::client::{AttachError, AttachedPool};
-use crate::attach::frame::{Resume, Token};
+use crate::attach::frame::{Hello, PROTOCOL, Resume, Role, Token};
 use crate::pool::{small_pool, small_shared_pool};
 use crate::rows::{PoolMemory, RowError};
 use crate::session_lock::SessionLock;
