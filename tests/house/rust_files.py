@@ -1,8 +1,9 @@
 """Which file of a crate uses a name that another one defines, read from the text.
 
-A name is followed through re-exports to the file that defines it: a `mod.rs` that only gathers its children uses none
-of them. Comments, strings, and what is built for tests alone are not read. Methods are not followed: the file that
-defines a type is known, and those that hold its `impl` blocks use it; which of them a call needs is not known.
+A name is followed through re-exports to the file that defines it. A `mod.rs` that only gathers its children uses none
+of them, and is not used where a name is taken through it; one that also defines things is used. Comments, strings, and
+what is built for tests alone are not read. Methods are not followed: the file that defines a type is known, and those
+that hold its `impl` blocks use it; which of them a call needs is not known.
 """
 
 import re
@@ -138,17 +139,20 @@ def defining(module: Module, path: list[str], seen: frozenset[tuple[int, str]] =
     if (id(module), first) in seen:
         return set()
     seen |= {(id(module), first)}
-    files = set()
+    files: set[Path] = set()
     if first in module.items and (not rest or first[0].isupper()):
         files.add(module.file)
     if rest and first in module.children:
         files |= defining(module.children[first], rest, seen)
+    shown: set[Path] = set()
     for use in module.uses:
         if use.name == first:
-            files |= defining(module, use.path + rest, seen)
+            shown |= defining(module, use.path + rest, seen)
         elif use.name == "*" and not files:
-            files |= defining(module, use.path[:-1] + path, seen)
-    return files
+            shown |= defining(module, use.path[:-1] + path, seen)
+    if shown and module.items:
+        shown.add(module.file)
+    return files | shown
 
 
 def taken(use: Use, code: str) -> bool:

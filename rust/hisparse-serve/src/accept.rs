@@ -13,34 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hisparse_core::limits::HANDSHAKE_TIMEOUT;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::service::Routes;
 
-use crate::access::{Access, Credentials};
+use crate::access::Credentials;
 use crate::connection::{Life, serve};
-use crate::layers::Shared;
+use crate::door::Door;
 use crate::metrics::Gate;
-use crate::node::Node;
-use crate::notices::{Kind, Notices};
-use crate::peer::{Peer, Peers, User};
+use crate::notices::Kind;
+use crate::peer::User;
 use crate::tls::Tls;
 
 /// Rest after a failed accept: out of descriptors, most likely.
 const REST: Duration = Duration::from_millis(100);
-
-/// What the listeners of one server share.
-#[derive(Debug)]
-pub(crate) struct Door {
-    pub(crate) node: Arc<Node>,
-    pub(crate) access: Access,
-    pub(crate) shared: Shared,
-    pub(crate) peers: Arc<Peers>,
-    pub(crate) notices: Arc<Notices>,
-    pub(crate) places: Arc<Semaphore>,
-}
 
 /// What a listener of any kind does.
 pub(crate) trait Listen: Send + Sync + 'static {
@@ -136,27 +123,6 @@ impl Listen for Tcp {
     }
 }
 
-impl Door {
-    /// The peer, if the access list and the bounds let it in.
-    fn let_in(&self, who: &Credentials, user: &User, pid: Option<i32>) -> Option<Arc<Peer>> {
-        let turned_away = |gate, kind, user: &User, what: &str| {
-            self.node.counters().turned_away(gate);
-            self.notices.once(kind, user, || what.to_owned());
-        };
-        let Some(rights) = self.access.rights(who) else {
-            turned_away(Gate::Access, Kind::Stranger, user, "a connection was refused: not on the access list");
-            return None;
-        };
-        let most = self.shared.limits.connections_per_user;
-        let peer = self.peers.connected(user.clone(), pid, rights, most);
-        if peer.is_none() {
-            let what = format!("a connection was refused: it has {most} already, the most of one user");
-            turned_away(Gate::Connections, Kind::Connections, user, &what);
-        }
-        peer.map(Arc::new)
-    }
-}
-
 /// Serves a listener's connections until the server stops, and then until they are done.
 pub(crate) async fn serve_all<L: Listen>(
     listener: L,
@@ -192,8 +158,3 @@ async fn next<L: Listen>(listener: &L, places: &Arc<Semaphore>) -> io::Result<(L
     let permit = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
     Ok((listener.accept().await?, permit))
 }
-
-/// A stream of bytes, whatever carries it.
-pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for S {}

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hisparse_core::env::Moment;
-use hisparse_core::ledger;
 use hisparse_core::limits::MAX_WATCHES;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::error::Refusal;
 use crate::layers::deadline::call_time;
+use crate::look::look;
 use crate::node::Node;
 use crate::proto::capacity_service_server::CapacityService;
 use crate::watch::{Asked, Start, Told, Watch};
@@ -79,18 +78,4 @@ impl CapacityService for Capacity {
         let told = Watch::begin(&self.node, start, Asked { tenant, lengths }, place, self.stopping.clone())?;
         Ok(Response::new(told))
     }
-}
-
-/// The node now, as this tenant sees it (empty: one without settings that holds nothing).
-pub(crate) fn look(
-    node: &Node,
-    tenant: &str,
-    lengths: &[u64],
-    deadline: Option<Moment>,
-) -> Result<(proto::Capacity, Vec<proto::Fit>), Refusal> {
-    let tenant = (!tenant.is_empty()).then_some(tenant);
-    node.decide(deadline, |state, now| {
-        let seen = state.seen(tenant, lengths).map_err(ledger::Refusal::Malformed)?;
-        Ok((wire::capacity(&seen, state.numa_node, node.clock.wall(now)), wire::fits(&seen)))
-    })?
 }

@@ -31,7 +31,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
 
-use crate::accept::{Bytes, Door};
+use crate::door::Door;
 use crate::layers::sending::Sendings;
 use crate::metrics::Gate;
 use crate::notices::Kind;
@@ -55,6 +55,11 @@ enum Verdict {
     Silent,
     SlowReader,
 }
+
+/// A stream of bytes, whatever carries it.
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for S {}
 
 /// Serves one connection until its end.
 pub(crate) async fn serve<S: Bytes>(

@@ -12,7 +12,6 @@ use std::sync::{Mutex, PoisonError};
 use hisparse_core::limits::{HISTORY_STEP, HISTORY_STEPS};
 
 use crate::metrics::{Counters, OUTCOMES};
-use crate::node::Node;
 use crate::{proto, wire};
 
 /// The counters at one moment, in the order of [`OUTCOMES`].
@@ -24,7 +23,7 @@ pub(crate) struct History(Mutex<VecDeque<Look>>);
 
 impl History {
     /// Takes one more look.
-    fn look(&self, counters: &Counters) {
+    pub(crate) fn look(&self, counters: &Counters) {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One look more than whole steps, and the step that runs is the last one shown.
         if looks.len() >= HISTORY_STEPS {
@@ -52,14 +51,6 @@ impl History {
             most_steps: u32::try_from(HISTORY_STEPS).unwrap_or(u32::MAX),
             series: series.collect(),
         }
-    }
-}
-
-/// Looks for ever.
-pub(crate) async fn keep(node: std::sync::Arc<Node>) {
-    loop {
-        node.history.look(node.counters());
-        tokio::time::sleep(HISTORY_STEP).await;
     }
 }
 

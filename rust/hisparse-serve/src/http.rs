@@ -29,9 +29,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tonic::service::Routes;
 
-use crate::accept::Door;
+use crate::door::Door;
 use crate::metrics::{self, Dialect};
-use crate::page::{Events, Page, Pulse};
+use crate::page::{Events, Page, Pulse, text};
 use crate::probe;
 
 /// Time a client has to send its request's head.
@@ -44,7 +44,6 @@ const BUFFER_BYTES: usize = 64 << 10;
 const KERNEL_BUFFER_BYTES: usize = 128 << 10;
 /// Rest after a failed accept: out of descriptors, most likely.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 const OPEN_METRICS_TYPE: &str = "application/openmetrics-text";
 const OPEN_METRICS: HeaderValue =
@@ -144,12 +143,4 @@ fn dialect(request: &Request<Incoming>, door: &Door) -> Dialect {
     let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let reads = accepts.flat_map(|value| value.split(',')).any(|kind| kind.trim().starts_with(OPEN_METRICS_TYPE));
     if reads && door.node.counters().has_exemplars() { Dialect::OpenMetrics } else { Dialect::Prometheus }
-}
-
-/// A short answer.
-pub(crate) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Either<Full<Bytes>, Events>> {
-    let mut response = Response::new(Either::Left(Full::new(body.into())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, TEXT);
-    response
 }

@@ -12,6 +12,7 @@
 
 mod config;
 mod duties;
+mod grants;
 mod standing;
 mod state;
 

@@ -61,7 +61,7 @@ pub(crate) async fn overview(
     } else {
         lengths
     };
-    let (capacity, fits) = crate::capacity::look(node, "", lengths, deadline)?;
+    let (capacity, fits) = crate::look::look(node, "", lengths, deadline)?;
     let seen = node.overview()?;
     let made = node.hosting().and_then(Hosting::made);
     Ok(proto::GetOverviewResponse {

@@ -20,8 +20,8 @@ use hisparse_core::ledger::Epoch;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 
-use crate::accept::Door;
 use crate::beginning::{Keeping, Past, PoolFrom};
+use crate::door::Door;
 use crate::env::MachineClock;
 use crate::epoch;
 use crate::layers::Shared;

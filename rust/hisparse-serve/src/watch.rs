@@ -23,8 +23,8 @@ use hisparse_core::limits::{MAX_RESUME_TOKEN_BYTES, MAX_WATCH_HZ, WATCH_SEND_TIM
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
-use crate::capacity::look;
 use crate::error::Refusal;
+use crate::look::look;
 use crate::meeting;
 use crate::node::{Node, WatchPlace};
 use crate::proto;

@@ -19,6 +19,7 @@ pub(crate) mod gate;
 pub(crate) mod logging;
 pub(crate) mod peer_calls;
 pub(crate) mod rate;
+mod refused;
 pub(crate) mod role;
 pub(crate) mod sending;
 pub(crate) mod shed;
@@ -30,13 +31,10 @@ use std::task::{Context, Poll};
 use hisparse_core::error::{Problem, Problems};
 use hisparse_core::limits;
 use http::{Request, Response};
-use http_body_util::BodyExt;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower_service::Service;
 
-use crate::error::Refusal;
 use crate::log::Log;
 use crate::peer::Peer;
 use all_calls::{AllCalls, Places};
@@ -47,24 +45,6 @@ use peer_calls::PeerCalls;
 use rate::{Rate, Rates};
 use role::Roles;
 use shed::Shed;
-
-/// A refusal as an answer, once the request has come in whole.
-///
-/// Its message is of no use any more, but answered before it is here the stream would be reset, the message would arrive on a
-/// stream that HTTP/2 has forgotten, and a thousand of those end the connection: a peer that is merely shed would lose its
-/// other calls with it.
-pub(crate) fn refused(refusal: Refusal, message: Body) -> Answer {
-    Box::pin(async move {
-        // Whoever does not send what it began has had its time.
-        let _ = tokio::time::timeout(limits::REFUSED_MESSAGE_TIME, taken(message)).await;
-        Ok(Status::from(refusal).into_http())
-    })
-}
-
-/// Takes a message to its end, and keeps nothing of it.
-async fn taken(mut message: Body) {
-    while let Some(Ok(_)) = message.frame().await {}
-}
 
 /// Bounds of a server that its operator may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use tonic::body::Body;
 use crate::error::Refusal;
 use crate::layers::class::{self, Kind};
 use crate::layers::gate::{Answer, Calls, Layer};
-use crate::layers::refused;
+use crate::layers::refused::refused;
 use crate::layers::sending::Held;
 use crate::layers::shed::Shed;
 use crate::metrics::Gate;

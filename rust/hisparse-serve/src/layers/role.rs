@@ -6,9 +6,10 @@ use http::Request;
 use tonic::body::Body;
 
 use crate::error::Refusal;
+use crate::layers::class;
 use crate::layers::gate::{Answer, Calls, Layer};
+use crate::layers::refused::refused;
 use crate::layers::shed::Shed;
-use crate::layers::{class, refused};
 use crate::metrics::Gate;
 use crate::peer::Peer;
 

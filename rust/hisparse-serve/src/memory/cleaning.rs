@@ -15,7 +15,7 @@ use hisparse_core::pages::ScrubJob;
 use hisparse_mem::pool::HostPool;
 use hisparse_mem::scrub::Scrubber;
 
-use super::Hosting;
+use super::hosting::Hosting;
 use crate::node::Node;
 
 /// Pages of one scrub job: some 50 MB of a large model, so that a stop waits a few milliseconds for it.

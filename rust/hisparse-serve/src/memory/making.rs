@@ -25,7 +25,8 @@ use hisparse_mem::root::Root;
 use hisparse_mem::session_lock::SessionLock;
 use hisparse_mem::state_dir::StateDir;
 
-use super::{Hosting, MemoryConfig, attach_beside};
+use super::config::{MemoryConfig, attach_beside};
+use super::hosting::Hosting;
 use crate::beginning::{Keeping, PoolFrom};
 use crate::node::Node;
 use crate::pool_bytes::PoolBytes;

@@ -8,7 +8,7 @@ use shuttle::{future, thread};
 use tokio::sync::watch;
 
 use super::{all_end, check, fails, node};
-use crate::capacity::look;
+use crate::look::look;
 use crate::node::Node;
 use crate::watch::{Asked, Start, Watch};
 

@@ -8,6 +8,7 @@
 //! ```
 //! It shows what `GetOverview` answers. Everything is in this binary: the page loads nothing from anywhere else.
 
+mod answer;
 mod assets;
 mod guard;
 mod live;
@@ -15,25 +16,22 @@ mod live;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hisparse_core::limits::MAX_PAGE_VIEWERS;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::{Either, Full};
+use http_body_util::Either;
 
+use self::answer::Answer;
+pub(crate) use self::answer::text;
 use self::live::Live;
 pub(crate) use self::live::{Events, Pulse};
-use crate::accept::Door;
-use crate::http::text;
+use crate::door::Door;
 
 /// The page of one server.
 #[derive(Debug)]
 pub(crate) struct Page {
     live: Live,
 }
-
-/// What the port answers with: one whole text, or a stream.
-type Answer = Response<Either<Full<Bytes>, Events>>;
 
 impl Page {
     /// With nobody looking.

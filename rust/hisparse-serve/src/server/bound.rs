@@ -17,15 +17,16 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::Config;
-use crate::accept::{Door, Tcp, serve_all};
+use super::config::Config;
+use crate::accept::{Tcp, serve_all};
+use crate::door::Door;
 use crate::listen::{self, UnixSocket};
 use crate::log::{Level, Log};
 use crate::node::{Node, Standing};
 use crate::serving_file::ServingFile;
 use crate::shutdown::{Ask, Signals, StopSwitch};
 use crate::tls::Tls;
-use crate::{history, http, services};
+use crate::{history_keeper, http, services};
 
 /// How long threads have to notice that the runtime ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -77,7 +78,7 @@ impl Bound {
         if let Some(listener) = self.http {
             tokio::spawn(http::serve(TcpListener::from_std(listener)?, Arc::clone(&door), probes));
         }
-        tokio::spawn(history::keep(Arc::clone(&node)));
+        tokio::spawn(history_keeper::keep(Arc::clone(&node)));
         tokio::spawn(node.keep_time());
         tokio::spawn(health.follow());
         if let Some(log) = &door.shared.log {

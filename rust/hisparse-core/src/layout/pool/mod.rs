@@ -92,8 +92,7 @@ pub struct LayerView {
 }
 
 /// The layout of a whole pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "wire::Unchecked")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolLayout {
     pages: u64,
     regions: Vec<Region>,

@@ -1,6 +1,7 @@
 //! A layout that came from another process: believed only after every number in it has been checked.
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::{PoolLayout, Region};
 use crate::limits::MAX_SEGMENT_BYTES;
@@ -8,10 +9,16 @@ use crate::limits::MAX_SEGMENT_BYTES;
 /// A layout as it is sent, nothing of it checked.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Unchecked {
+struct Unchecked {
     pages: u64,
     regions: Vec<Region>,
     segment_bytes: Vec<u64>,
+}
+
+impl<'de> Deserialize<'de> for PoolLayout {
+    fn deserialize<D: Deserializer<'de>>(sent: D) -> Result<Self, D::Error> {
+        Self::try_from(Unchecked::deserialize(sent)?).map_err(D::Error::custom)
+    }
 }
 
 impl TryFrom<Unchecked> for PoolLayout {
