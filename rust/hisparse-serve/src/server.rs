@@ -30,7 +30,7 @@ use crate::log::{Log, LogTo};
 use crate::memory::{Host, Prepared};
 use crate::node::Node;
 use crate::notices::{Notices, Sink};
-use crate::serving_file::{ServingFile, Unsure};
+use crate::serving_file::ServingFile;
 use crate::shutdown::{Ended, StopSwitch};
 use crate::tls::Tls;
 
@@ -76,13 +76,14 @@ impl Server {
         bound.word = word_of(&config, journal.as_deref().filter(|_| hosting.is_none()), epoch);
         let since_boot = clock.since_boot(clock.now());
         let unsure = bound.word.as_ref().and_then(|word| word.judge(past.last_epoch, config.node.learning, since_boot));
-        let (wait, unsure) = unsure.map(|Unsure { wait, warning }| (wait, warning)).unzip();
-        let warnings = warning.into_iter().chain(unsure).chain(past.warning.take()).collect();
+        let wait = unsure.as_ref().map(|unsure| unsure.wait);
+        let untold = unsure.as_ref().map(|unsure| unsure.warning.clone());
+        let warnings = warning.into_iter().chain(untold).chain(past.warning.take()).collect();
         let beginning = past.begin(journal, settings, epoch, wait, clock.now())?;
         if let Some(prepared) = &mut prepared {
             prepared.remember(&beginning.remembered);
         }
-        let mut leave_word = || bound.word.as_mut().map_or(Ok(()), |word| word.leave(wait, since_boot));
+        let mut leave_word = || bound.word.as_mut().map_or(Ok(()), |word| word.leave(unsure.as_ref(), since_boot));
         // Our journal does not tell of what we do not know: then that is said before there is one.
         if wait.is_some() {
             leave_word()?;

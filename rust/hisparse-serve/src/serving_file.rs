@@ -9,6 +9,8 @@
 //!                               another journal, with leases          ─► waits one lease life from what it says last on
 //!                               a journal that is not there           ─► waits one lease life
 //! ```
+//! A start that waits writes down for which journal: the start that names that one again has nothing to wait for.
+//!
 //! A start that is refused leaves no such word. Times are those that the machine has been up: a word or a journal of another
 //! boot is none, and neither a wall clock that is set nor a file's own time, which any copy changes, makes a wait shorter.
 //! A server that owns its pool's bytes needs none: its leases are of that pool, and end with it.
@@ -39,6 +41,28 @@ struct Word {
     boot: String,
     /// Until when it granted nothing itself, in milliseconds that the machine had been up; 0 where it granted from the first.
     learning_until_ms: u64,
+    /// The one journal whose leases it waited for, where it was one and was there.
+    #[serde(default)]
+    learning_of: Option<Other>,
+}
+
+/// A journal that a start did not name, whose leases it waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Other {
+    journal: PathBuf,
+    state_dir: Option<PathBuf>,
+    epoch: u64,
+}
+
+impl Other {
+    /// Why a start that does not name it waits, and how it need not.
+    fn why(&self) -> String {
+        let remedy = match &self.state_dir {
+            Some(dir) => format!("start with --state-dir {} to go on with them", dir.display()),
+            None => "start without --state-dir to go on with them".to_owned(),
+        };
+        format!("its leases are in another journal than is named now, {}: {remedy}", self.journal.display())
+    }
 }
 
 /// Leases may be out that no journal at hand tells of.
@@ -48,6 +72,8 @@ pub(crate) struct Unsure {
     pub(crate) wait: Duration,
     /// What to tell the operator.
     pub(crate) warning: String,
+    /// The one journal that tells of them, where there is one.
+    of: Option<Other>,
 }
 
 /// The word of one socket, as one start sees it. Dropped before [`ServingFile::keep`], it is again as it was found.
@@ -76,6 +102,7 @@ impl ServingFile {
             epoch: epoch.get(),
             boot: this_boot(),
             learning_until_ms: 0,
+            learning_of: None,
         };
         Self { file: beside(socket, ".serving"), ours, replaced: Replaced::Nothing }
     }
@@ -86,37 +113,42 @@ impl ServingFile {
         let text = match fs::read(&self.file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => return Some(self.unsure(life, &format!("{} cannot be read ({error})", self.file.display()))),
+            Err(error) => {
+                return Some(self.unsure(life, &format!("{} cannot be read ({error})", self.file.display()), None));
+            }
         };
         let Ok(word) = serde_json::from_slice::<Word>(&text) else {
-            return Some(self.unsure(life, &format!("{} is damaged", self.file.display())));
+            return Some(self.unsure(life, &format!("{} is damaged", self.file.display()), None));
         };
         if word.boot != self.ours.boot {
             return None;
         }
-        let learns = Duration::from_millis(word.learning_until_ms).saturating_sub(now).min(life);
+        // What it waited for is what our own journal tells: then that wait is over.
+        let found = word.learning_of.as_ref().is_some_and(|other| other.epoch == journal_epoch);
+        let until = if found { 0 } else { word.learning_until_ms };
+        let learns = Duration::from_millis(until).saturating_sub(now).min(life);
         // Who wrote the word wrote its journal first: a journal later than the word is of a start that was cut off there.
         let same = word.journal == self.ours.journal;
-        if journal_epoch == word.epoch || (same && journal_epoch > word.epoch) {
-            let why = "the start before had yet to wait for leases that it did not know of";
-            return (!learns.is_zero()).then(|| self.unsure(learns, why));
-        }
-        let shown = word.journal.display();
-        let (wait, why) = match unended(&word, life, now) {
-            Some(wait) => {
-                let remedy = match &word.state_dir {
-                    Some(dir) => format!("start with --state-dir {} to go on with them", dir.display()),
-                    None => "start without --state-dir to go on with them".to_owned(),
-                };
-                (wait, format!("its leases are in another journal than is named now, {shown}: {remedy}"))
-            }
-            None => (life, format!("its journal, {shown}, is gone or cannot be used")),
+        let own = journal_epoch == word.epoch || (same && journal_epoch > word.epoch);
+        let theirs = if own { Some(Duration::ZERO) } else { unended(&word, life, now) };
+        let Some(theirs) = theirs else {
+            let why = format!("its journal, {}, is gone or cannot be used", word.journal.display());
+            return Some(self.unsure(life, &why, None));
         };
-        let wait = wait.max(learns);
-        (!wait.is_zero()).then(|| self.unsure(wait, &why))
+        let Word { journal, state_dir, epoch, learning_of, .. } = word;
+        let yet = "the start before had yet to wait for leases that it did not know of";
+        let (why, of) = match (theirs.is_zero(), learns.is_zero()) {
+            (true, true) => return None,
+            (true, false) => (learning_of.as_ref().map_or_else(|| yet.to_owned(), Other::why), learning_of),
+            (false, nothing_else) => {
+                let other = Other { journal, state_dir, epoch };
+                (other.why(), Some(other).filter(|_| nothing_else))
+            }
+        };
+        Some(self.unsure(theirs.max(learns), &why, of))
     }
 
-    fn unsure(&self, wait: Duration, why: &str) -> Unsure {
+    fn unsure(&self, wait: Duration, why: &str, of: Option<Other>) -> Unsure {
         let wait_s = wait.as_millis().div_ceil(1_000);
         let file = self.file.display();
         let warning = format!(
@@ -124,16 +156,18 @@ impl ServingFile {
              of before has ended. Where nobody uses one any more, as when the engine was started anew: stop this service, \
              remove {file}, and start it again"
         );
-        Unsure { wait, warning }
+        Unsure { wait, warning, of }
     }
 
-    /// Leaves the word: from now on, `now` since the boot, leases may be out. `wait`: so long none will be granted.
+    /// Leaves the word: from now on, `now` since the boot, leases may be out. `unsure`: of what none will be granted.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(crate) fn leave(&mut self, wait: Option<Duration>, now: Duration) -> Result<(), Problems> {
-        let until = wait.map_or(0, |wait| u64::try_from(now.saturating_add(wait).as_millis()).unwrap_or(u64::MAX));
-        let word = Word { learning_until_ms: until, ..self.ours.clone() };
+    pub(crate) fn leave(&mut self, unsure: Option<&Unsure>, now: Duration) -> Result<(), Problems> {
+        let until =
+            unsure.map_or(0, |unsure| u64::try_from(now.saturating_add(unsure.wait).as_millis()).unwrap_or(u64::MAX));
+        let learning_of = unsure.and_then(|unsure| unsure.of.clone());
+        let word = Word { learning_until_ms: until, learning_of, ..self.ours.clone() };
         // Plain data with text for keys: nothing of it can fail to be written.
         let text = serde_json::to_vec(&word).unwrap_or_default();
         self.replaced = fs::read(&self.file).map_or(Replaced::NoFile, Replaced::File);
@@ -266,6 +300,29 @@ mod tests {
         left.journal.compact();
         assert_eq!(left.wait(s(500)), Some(s(401)), "a compacted one says the same");
         assert_eq!(left.wait(s(50)), Some(LIFE), "never longer than a life, whatever it says");
+    }
+
+    #[test]
+    fn who_names_the_journal_that_was_waited_for_waits_for_nothing() {
+        let mut left = Left::new(s(100));
+        left.grant(s(200));
+        let later = Epoch::new(EPOCH + 1).unwrap();
+        let begun = Remembered { epoch: later.get(), since_boot_ms: 300_000, ..Remembered::default() };
+        let empty = Ledger::new(LedgerConfig::new(NodeCapacity::of_host_pages(100, 50)), later, &mut MachineEntropy);
+        let path = left.home.path().join("ours");
+        let _ours = Journal::begin(&path, &empty.unwrap().image(), &begun).unwrap();
+        let mut without = ServingFile::beside(&left.home.path().join("h.sock"), &path, None, later);
+        for again in [0, later.get()] {
+            let unsure = without.judge(again, LIFE, s(300)).unwrap();
+            assert_eq!(unsure.wait, s(501), "that other journal is not named, at the first start and the next");
+            assert!(unsure.warning.contains("/theirs: start without --state-dir"), "{}", unsure.warning);
+            without.leave(Some(&unsure), s(300)).unwrap();
+            without.keep();
+        }
+        assert_eq!(left.wait(s(300)), Some(s(501)), "a third journal tells of neither");
+        let named = word(&left.home, "theirs");
+        assert_eq!(named.judge(EPOCH, LIFE, s(300)), None, "it is named again");
+        assert_eq!(named.judge(EPOCH - 1, LIFE, s(300)).unwrap().wait, s(501), "what it was before is not what it is");
     }
 
     #[test]
