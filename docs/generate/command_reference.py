@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import click
 import hisparse_svc
 from hisparse_svc import _core
@@ -74,7 +76,7 @@ def section(command: click.Command, context: click.Context) -> str:
 def paragraphs(command: click.Command) -> str:
     """Give a command's help; what is marked as it stands becomes a code block."""
     told = []
-    for paragraph in (command.help or "").split("\n\n"):
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):
             told.append("```\n" + paragraph.removeprefix("\b").strip("\n") + "\n```")
         else:

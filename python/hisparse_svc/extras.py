@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXTRAS = {
     "engine": ("torch", "cuda"),
     "ray": ("ray",),
+    "simulate": ("numpy",),
     "transformers": ("transformers", "torch"),
 }
 """The packages of each extra that an import of ours may miss, by the names that they are imported by."""

@@ -30,14 +30,16 @@ class Without:
         ("hisparse_svc.integrations.ray", "CapacityRouter", ["ray"], "ray"),
         ("hisparse_svc.integrations.transformers", "HostKv", ["transformers", "torch"], "transformers"),
         ("hisparse_svc.engine", "HotCache", ["torch"], "engine"),
+        ("hisparse_svc.kernels", "sparse_mla_decode", ["torch"], "engine"),
+        ("hisparse_svc.topk", "Recorder", ["numpy"], "simulate"),
     ],
 )
 def test_an_import_without_its_extra_says_which_to_install(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str, packages: list[str], extra: str
 ) -> None:
     loaded = [known for known in sys.modules if known.partition(".")[0] in packages]
-    ours = [known for known in sys.modules if known.startswith(("hisparse_svc.integrations", "hisparse_svc.kernels"))]
-    for known in [*loaded, *ours, *(known for known in sys.modules if known.startswith("hisparse_svc.engine"))]:
+    parts = tuple(f"hisparse_svc.{part}" for part in ("engine", "integrations", "kernels", "topk"))
+    for known in [*loaded, *(known for known in sys.modules if known.startswith(parts))]:
         monkeypatch.delitem(sys.modules, known)
     monkeypatch.setattr(sys, "meta_path", [Without(*packages), *sys.meta_path])
     with pytest.raises(ModuleNotFoundError) as missing:

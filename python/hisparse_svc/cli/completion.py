@@ -15,13 +15,13 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=options.Words(SHELLS), metavar="bash|zsh|fish")
 @options.common
 def command(shell: str, as_json: bool) -> None:
-    r"""Print the completion script of a shell.
+    """Print the completion script of a shell.
 
     \b
     Bash:  echo 'eval "$(hisparse-svc completion bash)"' >> ~/.bashrc
     Zsh:   echo 'eval "$(hisparse-svc completion zsh)"' >> ~/.zshrc
     Fish:  hisparse-svc completion fish > ~/.config/fish/completions/hisparse-svc.fish
-    """
+    """  # noqa: D301 - click takes a backspace for lines as they stand
     if shell not in SHELLS:
         rule = "must be a shell this program can complete for"
         raise InvalidInput([Problem("SHELL", f'"{shell}"', rule, f"use one of {', '.join(SHELLS)}")])

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
+from hisparse_svc import extras
+
+with extras.needed(__name__, "engine"):
+    import torch
 
 from hisparse_svc.kernels import reference
 from hisparse_svc.kernels.checks import Checks, check_ids, check_tokens, step_kinds

@@ -11,11 +11,14 @@ A lane is what one request picked in one layer (of layers that share an index, t
 
 from __future__ import annotations
 
-from hisparse_svc.topk.lane import NEWEST_TOKENS, Lane
-from hisparse_svc.topk.locality import PUBLISHED_MISSES, Locality
-from hisparse_svc.topk.recorder import Recorder
-from hisparse_svc.topk.stream import Stream
-from hisparse_svc.topk.synthetic import Synthetic, write_synthetic
+from hisparse_svc import extras
+
+with extras.needed(__name__, "simulate"):
+    from hisparse_svc.topk.lane import NEWEST_TOKENS, Lane
+    from hisparse_svc.topk.locality import PUBLISHED_MISSES, Locality
+    from hisparse_svc.topk.recorder import Recorder
+    from hisparse_svc.topk.stream import Stream
+    from hisparse_svc.topk.synthetic import Synthetic, write_synthetic
 
 __all__ = [
     "NEWEST_TOKENS",
