@@ -88,6 +88,7 @@ def test_a_document_is_kept_run_by_run_and_gone_on_with(cli: Callable[..., Run],
     refuse(cli(*TWO, "--trace", str(trace), "--out", str(out)), "--out", "another trace")
     out.write_text('{"runs": [{"nodes": 1}]}', encoding="utf-8")
     refuse(cli(*TWO, "--out", str(out)), "--out", "no document of this command")
+    refuse(cli(*TWO, "--out", "/dev/zero"), "--out", "not a regular file")
 
 
 class Slow:

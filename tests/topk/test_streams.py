@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from typing import TYPE_CHECKING
@@ -177,6 +178,15 @@ def test_a_lane_leaves_out_what_the_newest_page_serves(tmp_path: Path) -> None:
         recorder.record(1, 0, "a", [99, 100], length=100 + NEWEST_TOKENS)
         recorder.record(2, 0, "a", [99, 100, 101])
     assert [picks.tolist() for picks in Stream(path).lanes()[0].older()] == [[99], [99], [99, 100]]
+
+
+def test_a_stream_takes_the_place_of_no_pipe_and_no_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for path in (tmp_path / "pipe", tmp_path / "link", tmp_path):
+        with pytest.raises(InvalidInput, match=r"path is .*: is there, and is not a regular file"):
+            Recorder(path, layers=[2], top_k=4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
 
 
 def test_a_pipe_is_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from hisparse_svc import files
 from hisparse_svc.errors import InvalidInput, Problem
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ REST_S = 1.0
 """Shortest between two writes, …"""
 SHARE = 20
 """… which take one part in so many of the time at most."""
+MOST_BYTES = 1 << 28
+"""Bound of a document that is gone on with: some 400,000 runs."""
 
 
 class Kept:
@@ -90,7 +93,7 @@ def begun(out: Path | None, trace: Trace) -> dict[str, Any]:
     """Give the document that `out` holds, or a new one.
 
     Raises:
-        InvalidInput: The file is no such document, or has runs of another trace.
+        InvalidInput: It is no file that can be read, no such document, or has runs of another trace.
     """
     from hisparse_svc.replay.simulated_fleet import COMMON, KEY  # noqa: PLC0415 - only a command that runs
 
@@ -98,8 +101,9 @@ def begun(out: Path | None, trace: Trace) -> dict[str, Any]:
     new: dict[str, Any] = {"trace": mark, "trace_requests": len(trace), "runs": []}
     if out is None or not out.exists():
         return new
+    text = files.read_text(out, "--out", most_bytes=MOST_BYTES)
     try:
-        document = json.loads(out.read_text(encoding="utf-8"))
+        document = json.loads(text)
         ours = all({*KEY, *COMMON} <= set(row) for row in document["runs"])
         rule = "has runs of another trace" if document["trace"] != mark else ""
     except (ValueError, KeyError, TypeError):

@@ -45,6 +45,8 @@ def command(*, file: str | None, out: Path | None, as_json: bool, **flags: Any) 
         problems += [Problem(f"--{name.replace('_', '-')}", "given", rule, "leave it out") for name in given]
     if out is not None and not out.parent.is_dir():
         problems.append(Problem("--out", f'"{out}"', "must lie in a folder that exists", "make the folder first"))
+    elif out is not None and out.exists() and not out.is_file():
+        problems.append(Problem("--out", f'"{out}"', "is there, and is not a regular file", "name another file"))
     if problems:
         raise InvalidInput(problems)
     demand_numpy()

@@ -50,8 +50,13 @@ class Recorder:
             top_k: Most picks of a request, layer and step.
             model: What the model is called.
             source: How the stream was made, as plain data: kept as it is.
+
+        Raises:
+            InvalidInput: There is a device, a pipe or a folder, which a file would take the place of.
         """
         self.path = Path(path)
+        if self.path.exists() and not self.path.is_file():
+            raise _wrong("path", f'"{path}"', "is there, and is not a regular file", "name another file")
         self.top_k = top_k
         self._layers = {layer: index for index, layer in enumerate(layers)}
         self._requests: dict[str, int] = {}
