@@ -8,7 +8,7 @@
 //!                    └─ caller gone ─► out of the queue; a lease that nobody has seen is given back
 //! ```
 //! What becomes of a granted lease on its way to the caller is [`handover`](crate::handover)'s.
-//! Who waits and who is served next is decided by [`WaitQueue`](ledger::WaitQueue); here is only who is told.
+//! Who waits and who is served next is decided by [`WaitQueue`](hisparse_core::ledger::WaitQueue); here is only who is told.
 
 use std::sync::Arc;
 use std::time::Duration;

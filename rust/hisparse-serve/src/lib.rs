@@ -8,7 +8,7 @@
 //!  codec: bytes and messages    error: the one place where a refusal becomes a status    env: the one place that reads the clock
 //!  meeting: locks and points where threads meet, which a model test tries in every order
 //! ```
-//! No Python in here, and no lock that is held while waiting: see [`node`].
+//! No Python in here, and no lock that is held while waiting: see `node`.
 
 mod accept;
 mod access;

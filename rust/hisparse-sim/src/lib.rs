@@ -9,7 +9,7 @@
 //!                                                ▼
 //!                         audit: conservation, leases, pages, answers        linear: histories of callers
 //! ```
-//! A run is a function of its seed: [`run`] with the same seed gives the same [`Run`], trace and all.
+//! A run is a function of its seed: [`run`](fn@run) with the same seed gives the same [`Run`], trace and all.
 #![forbid(unsafe_code)]
 
 mod actors;

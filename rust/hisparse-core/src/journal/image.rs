@@ -34,7 +34,7 @@ pub(crate) struct KeptTenant {
     pub(crate) salt: TenantSalt,
 }
 
-/// See the [module's picture](self).
+/// See the module's picture.
 #[derive(Clone, Debug)]
 pub struct Image {
     pub(crate) capacity: NodeCapacity,

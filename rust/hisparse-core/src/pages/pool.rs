@@ -66,7 +66,7 @@ pub(crate) enum Standing {
     Evictable,
 }
 
-/// Pages being zeroed. It is returned with [`PagePool::scrubbed`]; there is no other way to get these pages free.
+/// Pages being zeroed. It is returned with `PagePool::scrubbed`; there is no other way to get these pages free.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "pages in a lost job stay in `scrubbing` for ever"]
 pub struct ScrubJob {
@@ -95,7 +95,7 @@ pub(crate) struct KeptPages {
     pub(crate) seals: Seals,
 }
 
-/// A pool's pages. See the [module's picture](self).
+/// A pool's pages. See the module's picture.
 #[derive(Debug)]
 pub struct PagePool {
     total: u32,
