@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 from typing import Any, Self
@@ -36,4 +37,7 @@ class Keys:
             select.select([], [], [], seconds)
             return ""
         ready, _, _ = select.select([self._stdin], [], [], seconds)
-        return self._stdin.read(1).lower() if ready else ""
+        if not ready:
+            return ""
+        # Past what Python reads ahead: `select` knows nothing of a key that waits there.
+        return os.read(self._stdin.fileno(), 1).decode("latin-1").lower()
