@@ -43,7 +43,8 @@ Made = TypeVar("Made")
 
 def lasting(make: Callable[Makes, Made]) -> Callable[Makes, Made]:
     """Decorate what allocates memory to be written under any mode: inference tensors take no write outside theirs."""
-    return torch.inference_mode(mode=False)(make)
+    wrapped: Callable[Makes, Made] = torch.inference_mode(mode=False)(make)  # untyped where torch is not installed
+    return wrapped
 
 
 def check_batch(batch: int, least: int, most: int, remedy: str) -> None:
