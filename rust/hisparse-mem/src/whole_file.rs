@@ -169,9 +169,9 @@ mod tests {
     fn a_kill_before_the_rename_leaves_the_old_one_and_nothing_in_the_way() {
         let home = tempfile::tempdir().unwrap();
         fs::write(file(&home), "old").unwrap();
+        // Nothing of it runs before the end of this test, as after SIGKILL.
         let mut killed = WholeFile::beside(&file(&home)).unwrap();
         killed.write(b"half of a n").unwrap();
-        std::mem::forget(killed); // nothing runs any more, as after SIGKILL
         assert_eq!(fs::read(file(&home)).unwrap(), b"old");
         assert!(names(&home).contains(&"h.sock.word.new".to_owned()));
         put(&file(&home), b"new", Outlives::Machine).unwrap();
