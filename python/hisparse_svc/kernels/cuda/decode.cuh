@@ -121,7 +121,7 @@ __device__ __forceinline__ void fetch_rows(const Call& call, bool place, int pic
 #pragma unroll
       for (int at = 0; at < ROW_BYTES; at += LANES * 16)
         if (at + first < ROW_BYTES) store_u32x4(to + at + first, 0, 0, 0, 0);
-    copies_follow_stores();
+    async_follows_stores();
     __syncwarp();
     if (none >> lane & 1) barrier_arrive(barrier);
   }

@@ -20,7 +20,7 @@ __device__ __forceinline__ u32 weights_at(u32 shared, int w, int lane, int k) {
 }
 __device__ __forceinline__ void wait_rows(u32 shared, int buffer, int parity) {
   barrier_wait(shared + FULL + 8 * buffer, parity);
-  products_see_stores();                                     // pieces were copied as ordinary stores are
+  async_follows_stores();                                     // pieces were copied as ordinary stores are
 }
 
 // Weights of all tiles; gives tops and sums of heads g and g + 8.

@@ -99,8 +99,9 @@ __device__ __forceinline__ void copy_row(u32 to, const u8* from, int bytes, u32 
       : "memory");
 }
 
-// What this thread stored is not overtaken by a copy that is started, behind a barrier, to the same place.
-__device__ __forceinline__ void copies_follow_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// What this thread stored to shared memory is seen by products, and overtaken by no bulk copy to the same place, that are
+// started behind this or behind a barrier that it then arrives at.
+__device__ __forceinline__ void async_follows_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Four 8 x 8 matrices of 16-bit elements to and from fragments.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 at) {

@@ -199,7 +199,7 @@ __device__ __forceinline__ void load_queries(const Call& call, int unit, Shared&
     for (int head = thread; head < PADDED_HEADS; head += GROUP_THREADS)
       shared.weights[group][row][head] = there && head < HEADS ? __ldg(call.weights + query * HEADS + head) : 0.f;
   }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  async_follows_stores();
 }
 
 // The keys of a lane: rows `lane / 4` and 8 below it, of each 32 numbers the 8 of its place. Odd rows read their two

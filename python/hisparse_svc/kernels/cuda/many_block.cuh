@@ -137,5 +137,5 @@ __device__ __forceinline__ void load_query(const Call& call, const Share& share,
     store_u32x4(row + ((first ^ swizzle) << 4), out[0], out[1], out[2], out[3]);
     store_u32x4(row + (((first + 1) ^ swizzle) << 4), out[4], out[5], out[6], out[7]);
   }
-  products_see_stores();
+  async_follows_stores();
 }

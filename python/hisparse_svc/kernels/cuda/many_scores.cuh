@@ -255,7 +255,7 @@ __device__ __forceinline__ void score(const Call& call, const Share& share, u32 
       store_matrices(weights + (((j + lane / 16) ^ swizzle) << 4), pack_half(p[0], p[1]), pack_half(p[2], p[3]),
                      pack_half(p[4], p[5]), pack_half(p[6], p[7]));
     }
-    products_see_stores();
+    async_follows_stores();
     __syncwarp();
     if ((VALUES_AT_ONCE || i == tiles - 1) && lane == 0) barrier_arrive(shared + WEIGHTS_FULL + 8 * buffer);
     slot += 2 * SCORERS;

@@ -25,8 +25,6 @@ template <int N>
 __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-// What ordinary stores wrote to shared memory is seen by products from here on.
-__device__ __forceinline__ void products_see_stores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define WGMMA_32(TYPE, TRANSPOSED)                                                                                    \

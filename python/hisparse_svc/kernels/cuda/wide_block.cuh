@@ -110,7 +110,7 @@ __device__ __forceinline__ void load_query(const Call& call, const Share& share,
                      from + block * 64 + piece * 8, real);
   }
   asm volatile("cp.async.wait_all;" ::: "memory");
-  products_see_stores();
+  async_follows_stores();
 }
 // And those that the first warpgroup holds: A operands of 16 numbers each.
 typedef u32 Held[HELD_BLOCKS * 4][4];
