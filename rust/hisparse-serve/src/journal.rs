@@ -27,7 +27,7 @@ use hisparse_core::limits::{JOURNAL_COMPACT_BYTES, JOURNAL_GROWTH, JOURNAL_TIME_
 use hisparse_mem::beside::beside;
 use hisparse_mem::whole_file::{self, Outlives, WholeFile};
 
-use crate::remembered::{Note, Remembered, this_boot};
+use crate::remembered::{Note, Remembered};
 
 mod content;
 
@@ -207,7 +207,7 @@ impl Journal {
         let until = self.bytes.load(Ordering::Relaxed);
         let mut old = Vec::new();
         File::open(&self.path)?.take(until).read_to_end(&mut old)?;
-        let found = understood(&old, &this_boot()).map_err(io::Error::other)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let found = understood(&old).map_err(io::Error::other)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let mut state = write_state(&found.image, &found.remembered);
         let mut new = WholeFile::beside(&self.path).map_err(io::Error::other)?;
         new.write(&state).map_err(io::Error::other)?;

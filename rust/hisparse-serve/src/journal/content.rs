@@ -31,19 +31,28 @@ pub(crate) fn read(path: &Path) -> Result<Option<Found>, Problems> {
             return Err(Problems::one(Problem::new("journal file", path.display(), error.to_string(), remedy)));
         }
     };
-    understood(&bytes, &this_boot()).map_err(|rule| {
+    left_behind(&bytes, &this_boot()).map_err(|rule| {
         let remedy = "stop the engine that uses the pool, if one does, then move the file away: the service begins anew \
                       and the leases in it are lost";
         Problems::one(Problem::new("journal file", path.display(), rule, remedy))
     })
 }
 
-/// What these bytes add up to, their torn end left out, and in those of another boot than `boot` all behind any damage;
-/// `None` for none at all.
+/// What these bytes add up to, their torn end left out; `None` for none at all.
 ///
 /// # Errors
 /// From which byte on they cannot be believed, and why.
-pub(super) fn understood(bytes: &[u8], boot: &str) -> Result<Option<Found>, String> {
+pub(super) fn understood(bytes: &[u8]) -> Result<Option<Found>, String> {
+    let mut found = None;
+    add_up(bytes, &mut found)?;
+    Ok(found)
+}
+
+/// The same of an earlier start: in those of another boot than `boot`, all behind any damage is left out too.
+///
+/// # Errors
+/// As [`understood`].
+pub(super) fn left_behind(bytes: &[u8], boot: &str) -> Result<Option<Found>, String> {
     let mut found = None;
     // Zeros alone are what a machine that failed leaves of a file that had not reached the disk.
     let whole = if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { add_up(bytes, &mut found) };

@@ -3,6 +3,7 @@
 use hisparse_core::env::Moment;
 use hisparse_core::ledger::{AdmitRequest, CommitBy, Epoch, Ledger, LedgerConfig, NodeCapacity, SessionId};
 
+use super::content::left_behind;
 use super::*;
 use crate::env::MachineEntropy;
 
@@ -75,15 +76,15 @@ fn a_journal_of_another_boot_is_void_however_much_of_it_reached_the_disk() {
     for at in begun..whole.len() {
         let mut bytes = whole.clone();
         bytes[at..].fill(0);
-        let found = understood(&bytes, "this one").unwrap_or_else(|rule| panic!("zeros from byte {at} on: {rule}"));
+        let found = left_behind(&bytes, "this one").unwrap_or_else(|rule| panic!("zeros from byte {at} on: {rule}"));
         let remembered = found.unwrap().remembered;
         assert_eq!((remembered.epoch, remembered.boot.as_str()), (7, "the one before"), "zeros from byte {at} on");
     }
     let mut bytes = whole.clone();
     bytes[begun + 9] ^= 4;
-    assert!(understood(&bytes, "this one").unwrap().is_some());
-    assert!(understood(&bytes, "the one before").is_err(), "of this boot, damage may hide a lease");
-    assert!(understood(&vec![0; whole.len()], "this one").unwrap().is_none(), "nothing of it reached the disk");
+    assert!(left_behind(&bytes, "this one").unwrap().is_some());
+    assert!(left_behind(&bytes, "the one before").is_err(), "of this boot, damage may hide a lease");
+    assert!(left_behind(&vec![0; whole.len()], "this one").unwrap().is_none(), "nothing of it reached the disk");
 }
 
 #[test]
